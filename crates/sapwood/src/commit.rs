@@ -43,6 +43,7 @@ use crate::conflict::history::History;
 use crate::conflict::validation::Validation;
 use crate::current_state::{CurrentState, Frozen, State};
 use crate::durability::Durability;
+use crate::spans::span;
 
 use crate::cache::pager::Pager;
 use crate::commit::durable_waits::DurableWaits;
@@ -143,6 +144,7 @@ impl CommitPipeline {
     }
 
     fn commit_pending(&self, pending: PendingBatch) -> Result<()> {
+        span!(commit, "commit", durability = ?pending.durability);
         self.health.check_writable()?;
         let result = self.commit_with_space(pending);
         if !self.pool.has_threads() {
@@ -217,6 +219,7 @@ impl CommitPipeline {
                 (pending.answer(self.commit_group(std::iter::once(&pending))), Some(pending))
             }
             Ok(waiter) => {
+                span!(commit, "wait for the group");
                 let answer = match waiter.wait() {
                     Answer::Lead => {
                         self.lead_waiting(queue);

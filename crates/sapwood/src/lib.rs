@@ -306,6 +306,17 @@
 //! # Ok(()) }
 //! ```
 //!
+//! With the feature `spans` there are spans too, of target `sapwood`: at level DEBUG `open`, `flush`, `cleanse`, `publish`, `checkpoint`
+//! and `collect`; at level TRACE `commit` and, within it, `wait for the group` while another thread commits.
+//!
+//! # Features
+//! | feature | what it adds | cost when it is off |
+//! |---|---|---|
+//! | `async` | [tasks](#tasks) | none; when on, up to five threads once tasks wait |
+//! | `spans` | spans of `tracing` | none |
+//!
+//! None is on unless it is asked for. The crate `sapwood-typed` adds types of keys and values.
+//!
 //! # How it works
 //! A commit goes to a write-ahead log and to an operation queue (OPQ) in memory. A full queue is applied to
 //! B+-trees as one sorted batch (bupdate). Nodes are only ever appended to the data, in large writes; a mapping
@@ -346,6 +357,7 @@ mod publish;
 mod reserve;
 mod source;
 mod space;
+mod spans;
 mod stats;
 mod storage;
 mod tree;

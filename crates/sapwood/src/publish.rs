@@ -12,6 +12,7 @@ use crate::lock_order::{RankedMutex, rank};
 use crate::operation::KeyspaceId;
 use crate::pool::Pool;
 use crate::reserve::Reserve;
+use crate::spans::span;
 use crate::storage::segment::Segment;
 use crate::version::Version;
 use crate::version::builder::{Sealed, VersionBuilder};
@@ -205,6 +206,7 @@ impl Publisher {
     }
 
     fn publish_inner(&self, edit: &Edit, with: PublishContext<'_>, mut next: NextVersion) -> Result<()> {
+        span!("publish");
         let mut guard = self.manifest.lock();
         let manifest = guard.as_mut().ok_or(Error::Closed)?;
         // Another thread may have published meanwhile. Now that the manifest is locked, none can.

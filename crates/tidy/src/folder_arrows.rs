@@ -29,6 +29,7 @@ const LOW: &[&str] = &[
     "lock_order",
     "operation",
     "source",
+    "spans",
     "answer",
     "pool",
     "value",

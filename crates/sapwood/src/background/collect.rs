@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::flow::memory::Need;
 use crate::lock_order::{RankedMutex, rank};
 use crate::publish::TreesChange;
+use crate::spans::span;
 use crate::storage::writer::Writer;
 use crate::version::Version;
 use crate::version::builder::VersionBuilder;
@@ -185,6 +186,7 @@ impl Collector {
         victims: &[u64],
         reading: Reading,
     ) -> std::result::Result<(), Failed> {
+        span!("collect", segments = victims.len());
         let report = |bytes| self.ctx.progress.copied(bytes);
         let mut builder = VersionBuilder::begin(Arc::clone(base), &self.ctx.pager, writer).reporting(&report);
         garbage_collection::evacuate(&mut builder, victims, reading)?;

@@ -43,6 +43,7 @@ use crate::lock_order::{RankedMutex, rank};
 use crate::operation::{OperationRef, SeqNo};
 use crate::opq::Opq;
 use crate::pool::Task;
+use crate::spans::span;
 use crate::tree::cleanse::ON_THE_WAY;
 use crate::tree::cleansing_cursor::{CleansingCursor, Lengths, LogBytes};
 use crate::tree_writer::WriterAtWork;
@@ -163,6 +164,7 @@ impl Flusher {
     ) -> Result<Option<Applied>> {
         let of_this = carry_over.ahead.take();
         let Some(frozen) = self.ctx.state.load().frozen.clone() else { return Ok(None) };
+        span!("flush", bytes = frozen.queue.bytes());
         let of_this = of_this.filter(|ahead| Arc::ptr_eq(&ahead.frozen, &frozen));
         self.ctx.space.slots.begin_round();
         let mut event = FlushEvent::begin(&self.ctx);

@@ -358,8 +358,9 @@ impl Keyspace {
         Snapshot::new(self.handle().clone()).cursor(self)
     }
 
-    /// The number of records whose keys lie within `bounds`. Reads them all, ahead and in parallel, as a scan that copies nothing.
-    /// [`Keyspace::len_estimate`] reads hardly anything.
+    /// The number of records whose keys lie within `bounds`. Reads them all, ahead and in parallel, as a scan that copies nothing; so the device
+    /// is busy. Of what is cached, several threads can count parts of one [`Snapshot`](Snapshot::count). [`Keyspace::len_estimate`] and
+    /// [`Keyspace::range_estimate`] read hardly anything.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {

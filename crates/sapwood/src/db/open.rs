@@ -26,6 +26,7 @@ use crate::db::replay::{Overflow, Replay, replay};
 use crate::error::{Error, Result};
 use crate::publish::PublishContext;
 use crate::reserve;
+use crate::spans::span;
 use crate::storage::data_file::DataFile;
 use crate::storage::segment::{GRANULE, Slots, granules};
 use crate::storage::unused::unused;
@@ -49,6 +50,7 @@ const GENERATIONS_MAX: u64 = 4;
 /// Opens the database on `volume`, or creates it.
 pub(crate) fn open(volume: Arc<dyn Volume>, options: &Builder) -> Result<(Arc<Engine>, Lock)> {
     let path = volume.describe();
+    span!("open", path = %path);
     // Before there is a file `LOCK` in a directory that is none of ours.
     let entries = volume.list()?;
     if has_current(&entries) {

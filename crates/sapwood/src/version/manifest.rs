@@ -24,6 +24,7 @@ pub(crate) use replay::{Replayed, decode, replay, source_direct};
 use crate::error::{Error, Result};
 use crate::log_area::maplet::KeyHash;
 use crate::source::FileSource;
+use crate::spans::span;
 use crate::version::Version;
 use crate::version::current::{Current, FILE};
 use crate::version::edit::{Edit, NODE_IN_EDIT, RUN_IN_EDIT};
@@ -232,6 +233,7 @@ impl Manifest {
     /// complete. One that could not go on is given up.
     fn go_on(&mut self, version: &Version, bytes: u64) -> Result<()> {
         let Some(mut next) = self.next.take() else { return Ok(()) };
+        span!("checkpoint", bytes);
         let mut went_on = next.go_on(bytes, Some(&self.output));
         if let Err(error) = &went_on
             && !error.is_disk_full()

@@ -206,3 +206,24 @@ fn iterators_and_cursors_outlive_their_handles_and_their_keyspace_but_not_the_da
     assert!(matches!(closed.find(Result::is_err), Some(Err(Error::Closed))));
     assert!(closed.next().is_none(), "it ends after an error");
 }
+
+/// What [ADR 35](../../../../docs/adr/0035-counting.md) rests on.
+#[test]
+fn a_count_reads_many_leaves_with_each_request() {
+    let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+    let open = || {
+        let builder = Database::builder().memory(16 << 20).background_threads(0);
+        builder.open_on(Arc::clone(&volume)).expect("opens")
+    };
+    let (db, records) = (open(), 200_000u32);
+    let keyspace = db.keyspace("main").expect("a keyspace");
+    keyspace.ingest((0..records).map(|number| (number.to_be_bytes(), [7; 100]))).expect("ingests");
+    drop(keyspace);
+    db.close().expect("closes");
+    let db = open();
+    let keyspace = db.keyspace("main").expect("a keyspace");
+    assert_eq!(keyspace.count(..).expect("counts"), u64::from(records));
+    let reads = db.stats().reads;
+    println!("{} nodes, {} bytes, {} requests", reads.cache_misses, reads.bytes, reads.requests);
+    assert!(reads.cache_misses > 5000 && reads.requests < reads.cache_misses / 15, "{reads:?}");
+}

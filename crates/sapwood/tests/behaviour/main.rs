@@ -18,4 +18,5 @@ mod range_removals;
 mod record_cache;
 mod small_flush_memory;
 mod space;
+mod spans;
 mod told;

@@ -17,6 +17,7 @@ use crate::background::portions::DUE_MAX;
 use crate::error::Result;
 use crate::pool::Task;
 use crate::space::ReserveUser;
+use crate::spans::span;
 use crate::tree::cleansing_cursor::{CleansingTask, Lengths};
 use crate::tree_writer::WriterAtWork;
 use std::sync::Arc;
@@ -104,6 +105,7 @@ impl Flusher {
     /// Cleanses the next portion of the blocks that are due.
     pub fn cleanse_some(&self, run: &mut FlushRun<'_>) {
         let Some(cleansing) = &mut run.cleansing else { return };
+        span!("cleanse");
         let blocks = &mut cleansing.blocks;
         let cleansed = run.at_work.get().and_then(|writer| self.cleanser.cleanse_next(writer, blocks));
         self.note(run, cleansed);
