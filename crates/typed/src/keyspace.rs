@@ -324,6 +324,50 @@ impl<K: TypedKey, V: TypedValue> TypedKeyspace<K, V> {
         TypedRange::new(&self.keyspace, self.keyspace.prefix(encode_prefix(prefix)))
     }
 
+    /// The records of many ranges as of one moment, whose first reads go to the device together, as [`Keyspace::multi_range`].
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # use sapwood_typed::{BatchExt, DatabaseExt, SnapshotExt, TransactionExt};
+    /// let ships = db.typed::<(u32, String), u16>("ships")?;
+    /// ships.insert((7, "fram"), 1892)?;
+    /// ships.insert((9, "maud"), 1917)?;
+    /// let counts = ships.multi_range([(7, "a")..(7, "z"), (9, "a")..(9, "z")]).into_iter().map(Iterator::count);
+    /// assert_eq!(counts.collect::<Vec<_>>(), [1, 1]);
+    /// # Ok(()) }
+    /// ```
+    pub fn multi_range<B: TypedBounds<K>>(
+        &self,
+        ranges: impl IntoIterator<Item = B>,
+    ) -> Vec<TypedRange<K, V>> {
+        let ranges = self.keyspace.multi_range(ranges.into_iter().map(|range| range.encode_bounds()));
+        ranges.into_iter().map(|range| TypedRange::new(&self.keyspace, range)).collect()
+    }
+
+    /// The records whose keys begin with one of many prefixes, one iterator for each, as [`Keyspace::multi_prefix`].
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # use sapwood_typed::{BatchExt, DatabaseExt, SnapshotExt, TransactionExt};
+    /// let ships = db.typed::<(u32, String), u16>("ships")?;
+    /// ships.insert((7, "fram"), 1892)?;
+    /// ships.insert((9, "maud"), 1917)?;
+    /// let of_ports = ships.multi_prefix([(7,), (8,), (9,)]);
+    /// assert_eq!(of_ports.into_iter().map(Iterator::count).collect::<Vec<_>>(), [1, 0, 1]);
+    /// # Ok(()) }
+    /// ```
+    pub fn multi_prefix<P: AsPrefix<K::Parts>>(
+        &self,
+        prefixes: impl IntoIterator<Item = P>,
+    ) -> Vec<TypedRange<K, V>> {
+        let ranges = self.keyspace.multi_prefix(prefixes.into_iter().map(encode_prefix));
+        ranges.into_iter().map(|range| TypedRange::new(&self.keyspace, range)).collect()
+    }
+
     /// All records, in the order of keys, as [`Keyspace::iter`].
     ///
     /// ```

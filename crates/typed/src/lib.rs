@@ -53,7 +53,7 @@
 //! | `derive` (default) | `#[derive(TypedKey)]` |
 //! | `uuid` | `uuid::Uuid` as key |
 //! | `jiff` | `jiff::Timestamp` and `jiff::civil::Date` as keys |
-//! | `async` | `get_async`, `multi_get_async` |
+//! | `async` | `get_async`, `multi_get_async`, [`TypedRange`]s as streams |
 //!
 //! # What is stored
 //! Keys are stored as the module `key` says, values by [postcard](https://docs.rs/postcard), and the schema before the
@@ -81,6 +81,8 @@ mod snapshot;
 mod transaction;
 mod value;
 
+#[cfg(feature = "async")]
+pub use asynchronous::TypedStream;
 pub use batch::{BatchExt, TypedBatch};
 pub use bounds::TypedBounds;
 pub use database::DatabaseExt;
@@ -93,3 +95,18 @@ pub use schema::Schema;
 pub use snapshot::{SnapshotExt, TypedSnapshot};
 pub use transaction::{TransactionExt, TypedTransaction};
 pub use value::{Fixed, Raw, TypedValue};
+
+/// Every type that users hold may be sent to other threads, and shared with them, whatever its keys and values are.
+const _: () = {
+    const fn is_shared<T: Send + Sync + std::fmt::Debug>() {}
+    type NotSend = *const u8;
+    is_shared::<TypedKeyspace<NotSend, NotSend>>();
+    is_shared::<TypedRange<NotSend, NotSend>>();
+    is_shared::<TypedBatch<'_, NotSend, NotSend>>();
+    is_shared::<TypedSnapshot<'_, NotSend, NotSend>>();
+    is_shared::<TypedTransaction<'_, NotSend, NotSend>>();
+    is_shared::<Fixed<u8>>();
+    is_shared::<Raw>();
+    #[cfg(feature = "async")]
+    is_shared::<TypedStream<NotSend, NotSend>>();
+};

@@ -39,6 +39,11 @@ impl<K, V, I> TypedRange<K, V, I> {
     pub(crate) fn new(keyspace: &Keyspace, bytes: I) -> Self {
         Self { keyspace: keyspace.clone(), bytes, of: PhantomData }
     }
+
+    #[cfg(feature = "async")]
+    pub(crate) fn into_parts(self) -> (Keyspace, I) {
+        (self.keyspace, self.bytes)
+    }
 }
 
 impl<K: TypedKey, V: TypedValue, I> TypedRange<K, V, I> {

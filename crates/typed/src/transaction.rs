@@ -74,8 +74,13 @@ pub struct TypedTransaction<'a, K, V> {
 }
 
 impl<'a, K: TypedKey, V: TypedValue> TypedTransaction<'a, K, V> {
-    fn plain(&self) -> &'a Keyspace {
+    pub(crate) fn plain(&self) -> &'a Keyspace {
         self.keyspace.keyspace()
+    }
+
+    #[cfg(feature = "async")]
+    pub(crate) fn tx(&self) -> &Transaction {
+        self.tx
     }
 
     /// The value of `key`.

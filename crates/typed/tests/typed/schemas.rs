@@ -152,6 +152,9 @@ fn records_of_other_types_are_errors_that_say_where() {
     }
     assert_eq!(range.next().unwrap().unwrap().1, 4, "it goes on behind them");
     assert!(range.next().is_none());
+    let streamed = futures_util::StreamExt::collect::<Vec<_>>(ships.iter().into_stream());
+    let is_ok: Vec<_> = futures_executor::block_on(streamed).iter().map(Result::is_ok).collect();
+    assert_eq!(is_ok, [true, false, false, true]);
     ships.keyspace().insert(b"\x05e\0", [5, 0]).unwrap();
     assert!(
         matches!(ships.get((5, "e")), Err(Error::Decode { reason, .. }) if reason == "1 bytes more than it has")
