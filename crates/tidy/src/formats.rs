@@ -28,7 +28,7 @@ const DRAWN: &[&str] = &[
 ];
 
 /// Their constants that change nothing on disk: an estimate of lengths ends in this, or it is about memory, or says something of types.
-const NO_FORMAT: &[&str] = &["_IN_EDIT", "SHARED_FROM", "IS_PREFIX_FREE"];
+const NO_FORMAT: &[&str] = &["_IN_EDIT", "SHARED_FROM", "IS_PREFIX_FREE", "CAPACITY"];
 
 const WHY: &str = "whoever reads a database with the document at hand is misled";
 

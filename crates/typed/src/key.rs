@@ -166,13 +166,16 @@ impl<K, A: AsKey<K> + ?Sized> AsKey<K> for &A {
     }
 }
 
+/// Bytes for which a key's memory is allocated at first: most keys fit, and need one allocation.
+const CAPACITY: usize = 64;
+
 /// The bytes of a key.
 ///
 /// ```
 /// assert_eq!(sapwood_typed::encode_key::<(u8, String)>((7, "fram")), b"\x07fram\0");
 /// ```
 pub fn encode_key<K: TypedKey>(key: impl AsKey<K>) -> Vec<u8> {
-    let mut bytes = Vec::new();
+    let mut bytes = Vec::with_capacity(CAPACITY);
     key.encode_key(&mut bytes);
     bytes
 }

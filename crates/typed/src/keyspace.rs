@@ -74,7 +74,7 @@ impl<K: TypedKey, V: TypedValue> TypedKeyspace<K, V> {
         self.keyspace.name()
     }
 
-    /// The version of its schema.
+    /// The version of its schema; 0 if it has none, since it was empty in a database that was opened read-only.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {

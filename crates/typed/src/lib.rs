@@ -56,8 +56,8 @@
 //! | `async` | `get_async`, `multi_get_async`, [`TypedRange`]s as streams |
 //!
 //! # What is stored
-//! Keys are stored as the module `key` says, values by [postcard](https://docs.rs/postcard), and the schema before the
-//! keyspace's metadata. `docs/format.md` has all of it. A keyspace can be read without types at any time
+//! The repository's `docs/format.md` has the bytes of keys, values and schemas; they do not change. The schema lies before the keyspace's
+//! metadata. A keyspace can be read without types at any time
 //! ([`TypedKeyspace::keyspace`]).
 
 // So that what is derived here finds what it names.

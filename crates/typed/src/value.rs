@@ -48,7 +48,7 @@ pub trait TypedValue: Sized {
     /// ```
     ///
     /// # Errors
-    /// Why there are none, in words.
+    /// Why there are none, in words. Then `bytes` may be anything.
     fn encode_value(&self, bytes: &mut Vec<u8>) -> Result<(), String>;
 
     /// The value that has these bytes.

@@ -169,6 +169,45 @@ fn a_renamed_keyspace_keeps_its_records_its_metadata_and_its_handles() {
 }
 
 #[test]
+fn a_keyspace_takes_the_place_of_another() {
+    let volume = Simulated::new(1);
+    let db = open(&volume);
+    let (ships, anew) = (db.keyspace("ships").expect("is made"), db.keyspace("ships.new").expect("is made"));
+    fill(&ships, 5000);
+    fill(&anew, 300);
+    anew.set_metadata("mine").expect("sets");
+    let snapshot = db.snapshot();
+    let mut tx = db.transaction().expect("begins");
+    assert!(tx.contains(&ships, key(3)).expect("reads"));
+    tx.insert(&anew, "tx", "has read of the other").expect("writes");
+    let refused = db.replace_keyspace("none", "ships");
+    assert!(matches!(refused, Err(Error::NoKeyspace { name, .. }) if name == "none"));
+    assert!(matches!(db.replace_keyspace("ships.new", ""), Err(Error::BadName { .. })));
+
+    db.replace_keyspace("ships.new", "ships").expect("replaces");
+    db.replace_keyspace("ships", "ships").expect("is itself");
+    assert_eq!(db.keyspaces(), ["ships"]);
+    assert!(is_dropped(ships.get(key(7))) && is_dropped(ships.insert("a", "b")));
+    assert!(matches!(tx.commit(), Err(Error::Conflict { .. } | Error::KeyspaceDropped { .. })));
+    anew.insert("by the old handle", "").expect("inserts");
+    let now = db.keyspace("ships").expect("is there");
+    assert_eq!((now.count(..).expect("counts"), now.metadata().expect("is there")), (301, b"mine".to_vec()));
+    assert_eq!(
+        (snapshot.count(&ships, ..).expect("counts"), snapshot.count(&anew, ..).expect("counts")),
+        (5000, 300)
+    );
+    // A name that was free is only taken.
+    db.replace_keyspace("ships", "vessels").expect("renames");
+    assert_eq!(db.keyspaces(), ["vessels"]);
+    drop((snapshot, ships, anew, now));
+    db.close().expect("closes");
+    let db = open(&volume);
+    assert_eq!(db.keyspaces(), ["vessels"]);
+    assert_eq!(db.keyspace("vessels").expect("is there").count(..).expect("counts"), 301);
+    db.check().expect("is sound");
+}
+
+#[test]
 fn keyspaces_go_while_others_write_to_them() {
     let shared: Arc<dyn Volume> = Arc::new(Simulated::new(1));
     let db = options().background_threads(4).open_on(Arc::clone(&shared)).expect("opens");
