@@ -2,7 +2,7 @@
 
 use crate::schemas::open;
 use psync::{Fault, Filter, Repeat, Simulated};
-use sapwood::{Database, Error, Expiry, KeyspaceOptions, Result, psync};
+use sapwood::{Database, Error, Expiry, KeyspaceOptions, psync};
 use sapwood_typed::{DatabaseExt, Schema, TypedKeyspace};
 use std::sync::Arc;
 use std::time::Duration;
@@ -124,40 +124,68 @@ fn other_keyspaces_can_be_opened_meanwhile() {
     assert_eq!(db.typed::<String, ()>("ports").unwrap().count(..).unwrap(), 10);
 }
 
-/// The power fails at one operation of a migration after the other: the keyspace is wholly of one schema, and the next opening brings it to
-/// the new one.
-#[test]
-fn after_a_power_loss_it_is_wholly_of_one_schema() {
-    let (mut point, mut news, mut olds, mut left) = (1, 0, 0, 0);
-    loop {
+/// How a migration ends whose n-th change of the device fails, whatever fails then and whether or not the power goes as well.
+#[derive(Default, Debug)]
+struct Ends {
+    olds: usize,
+    news: usize,
+    copies_left: usize,
+}
+
+/// Fails one operation of a migration after the other: afterwards the keyspace is wholly of one schema, and the next opening brings it to the
+/// new one.
+fn fail_each(filter: &Filter, fault: Fault, repeat: Repeat) -> Ends {
+    let mut ends = Ends::default();
+    for point in 1.. {
         let volume = Arc::new(Simulated::new(point));
         let db = open(&volume);
         old(&db, 2000);
         db.flush().unwrap();
-        volume.fail_nth(Filter::changes(), point, Fault::PowerOff, Repeat::Once);
+        let fired = volume.fired();
+        volume.fail_nth(filter.clone(), point, fault, repeat);
         let migrated = db.typed_with("ships", by_year());
-        let is_done = migrated.is_ok();
+        let (is_done, has_failed) = (migrated.is_ok(), volume.fired() > fired);
         drop((migrated, db));
-        let db = open(&Arc::new(volume.power_loss(point)));
-        left += usize::from(db.contains_keyspace("ships (migrating)"));
-        let count = |migrated: &Result<TypedKeyspace<(u16, String), ()>>| {
-            migrated.as_ref().map(|ships| ships.count(..).unwrap()).ok()
-        };
+        volume.clear_faults();
+        let volume = if fault == Fault::PowerOff { Arc::new(volume.power_loss(point)) } else { volume };
+        let db = open(&volume);
+        ends.copies_left += usize::from(db.contains_keyspace("ships (migrating)"));
         match db.typed::<String, u16>("ships") {
             Ok(ships) => {
                 assert_eq!((ships.count(..).unwrap(), ships.metadata().unwrap()), (2000, b"mine".to_vec()));
                 assert!(!is_done, "point {point}");
-                olds += 1;
+                ends.olds += 1;
             }
-            Err(Error::Schema { .. }) => news += 1,
+            Err(Error::Schema { .. }) => ends.news += 1,
             other => panic!("point {point}: {other:?}"),
         }
         assert_eq!(db.keyspaces(), ["ships"], "point {point}");
-        assert_eq!(count(&db.typed_with("ships", by_year())), Some(1860), "point {point}");
-        if is_done {
+        let migrated = db.typed_with("ships", by_year()).unwrap();
+        assert_eq!(migrated.count(..).unwrap(), 1860, "point {point}");
+        assert_eq!(migrated.metadata().unwrap(), b"mine");
+        if is_done && !has_failed {
             break;
         }
-        point += 1;
     }
-    assert!(olds > 5 && news > 0 && left > 0, "{olds} old, {news} new, {left} copies left");
+    ends
+}
+
+#[test]
+fn after_a_power_loss_it_is_wholly_of_one_schema() {
+    let ends = fail_each(&Filter::changes(), Fault::PowerOff, Repeat::Once);
+    assert!(ends.olds > 5 && ends.news > 0 && ends.copies_left > 0, "{ends:?}");
+}
+
+#[test]
+fn after_a_fault_it_is_wholly_of_one_schema() {
+    for (fault, repeat) in [
+        (Fault::Error, Repeat::Once),
+        (Fault::Error, Repeat::Sticky),
+        (Fault::Short, Repeat::Once),
+        (Fault::NoSpace, Repeat::Once),
+        (Fault::NoSpace, Repeat::Sticky),
+    ] {
+        let ends = fail_each(&Filter::any(), fault, repeat);
+        assert!(ends.olds > 2, "{fault:?} {repeat:?}: {ends:?}");
+    }
 }
