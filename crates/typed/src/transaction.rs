@@ -393,7 +393,7 @@ impl<'a, K: TypedKey, V: TypedValue> TypedTransaction<'a, K, V> {
         Ok(there)
     }
 
-    /// Sets `key` to what `change` makes of its value, or removes it if that is `None`. Returns the new value.
+    /// Sets `key` to what `change` makes of its value, or removes it if that is `None`. Returns the old value.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {
@@ -401,8 +401,9 @@ impl<'a, K: TypedKey, V: TypedValue> TypedTransaction<'a, K, V> {
     /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
     /// # use sapwood_typed::{BatchExt, DatabaseExt, SnapshotExt, TransactionExt};
     /// let ships = db.typed::<(u32, String), u16>("ships")?;
-    /// let masts = db.transact(|tx| tx.typed(&ships).update((7, "fram"), |masts| Some(masts.unwrap_or(0) + 1)))?;
-    /// assert_eq!(masts, Some(1));
+    /// let one_more = |masts: Option<&u16>| Some(masts.map_or(1, |masts| masts + 1));
+    /// assert_eq!(db.transact(|tx| tx.typed(&ships).update((7, "fram"), one_more))?, None);
+    /// assert_eq!(db.transact(|tx| tx.typed(&ships).update((7, "fram"), one_more))?, Some(1));
     /// # Ok(()) }
     /// ```
     ///
@@ -411,17 +412,15 @@ impl<'a, K: TypedKey, V: TypedValue> TypedTransaction<'a, K, V> {
     pub fn update(
         &mut self,
         key: impl AsKey<K>,
-        change: impl FnOnce(Option<V>) -> Option<V>,
+        change: impl FnOnce(Option<&V>) -> Option<V>,
     ) -> Result<Option<V>> {
         let old = self.get(&key)?;
-        let was_there = old.is_some();
-        let new = change(old);
-        match &new {
+        match change(old.as_ref()) {
             Some(value) => self.insert(key, value)?,
-            None if was_there => self.remove(key)?,
+            None if old.is_some() => self.remove(key)?,
             None => {}
         }
-        Ok(new)
+        Ok(old)
     }
 
     /// Sets `key` to `value`, and returns the old value.

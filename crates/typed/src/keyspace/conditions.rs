@@ -66,7 +66,7 @@ impl<K: TypedKey, V: TypedValue> TypedKeyspace<K, V> {
         record::found(&self.keyspace, &key, self.keyspace.insert_if_absent(&key, value)?)
     }
 
-    /// Sets `key` to what `change` makes of its value, or removes it if that is `None`. Returns the new value. If another thread writes the
+    /// Sets `key` to what `change` makes of its value, or removes it if that is `None`. Returns the old value. If another thread writes the
     /// key meanwhile, `change` is called again, as by [`Keyspace::update`](sapwood::Keyspace::update).
     ///
     /// ```
@@ -75,8 +75,9 @@ impl<K: TypedKey, V: TypedValue> TypedKeyspace<K, V> {
     /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
     /// # use sapwood_typed::{BatchExt, DatabaseExt, SnapshotExt, TransactionExt};
     /// let ships = db.typed::<(u32, String), u16>("ships")?;
-    /// ships.update((7, "fram"), |masts| Some(masts.unwrap_or(0) + 1))?;
-    /// assert_eq!(ships.update((7, "fram"), |masts| Some(masts.unwrap_or(0) + 1))?, Some(2));
+    /// assert_eq!(ships.update((7, "fram"), |masts| Some(masts.map_or(1, |masts| masts + 1)))?, None);
+    /// assert_eq!(ships.update((7, "fram"), |masts| Some(masts.map_or(1, |masts| masts + 1)))?, Some(1));
+    /// assert_eq!(ships.get((7, "fram"))?, Some(2));
     /// # Ok(()) }
     /// ```
     ///
@@ -85,7 +86,7 @@ impl<K: TypedKey, V: TypedValue> TypedKeyspace<K, V> {
     pub fn update(
         &self,
         key: impl AsKey<K>,
-        mut change: impl FnMut(Option<V>) -> Option<V>,
+        mut change: impl FnMut(Option<&V>) -> Option<V>,
     ) -> Result<Option<V>> {
         self.transact(|tx| tx.update(&key, &mut change))
     }

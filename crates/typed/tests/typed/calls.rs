@@ -118,7 +118,7 @@ fn transactions_of_types_conflict_and_are_repeated() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..100 {
-                    ships.update(Place::AtSea, |count| Some(count.unwrap_or(0) + 1)).unwrap();
+                    ships.update(Place::AtSea, |count| Some(count.map_or(1, |count| count + 1))).unwrap();
                 }
             });
         }

@@ -67,9 +67,9 @@ fn run(seed: u64, steps: usize) {
                 model.entry(key).or_insert(value);
             }
             7 => {
-                let change = |old: Option<u64>| old.map_or(Some(1), |old| old.checked_mul(2));
-                let new = change(model.get(&key).copied());
-                assert_eq!(ships.update(&key, change).unwrap(), new);
+                let change = |old: Option<&u64>| old.map_or(Some(1), |old| old.checked_mul(2));
+                let new = change(model.get(&key));
+                assert_eq!(ships.update(&key, change).unwrap(), model.get(&key).copied());
                 match new {
                     Some(new) => _ = model.insert(key, new),
                     None => _ = model.remove(&key),
