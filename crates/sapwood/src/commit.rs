@@ -52,7 +52,7 @@ use crate::commit::queue::{Answer, CommitQueue, Lead, PendingBatch};
 use crate::error::{Error, Result};
 use crate::flow::flush_control::FlushControl;
 use crate::flow::flush_progress::FlushProgress;
-use crate::flow::memory::MemoryBudget;
+use crate::flow::memory::{MemoryBudget, Reservation};
 use crate::flow::shares::Shares;
 use crate::health::Health;
 use crate::health::Panicked;
@@ -166,9 +166,9 @@ impl CommitPipeline {
         for tried in 1.. {
             let refusals = self.space.reserve.refusals();
             let (result, refused) = match self.admit(&mut pending) {
-                Ok(()) => self.commit_in_turn(pending),
+                Ok(_large) => self.commit_in_turn(pending),
                 Err(error) if pending.adds() => return Err(error),
-                refused => (refused, Some(pending)),
+                Err(error) => (Err(error), Some(pending)),
             };
             match (result, refused) {
                 (Err(error), Some(again)) if tried < TRIES_PUTS && error.is_disk_full() => {
@@ -192,9 +192,15 @@ impl CommitPipeline {
     }
 
     /// Waits for room in the queue. Puts are admitted only if the reserve is enough for the log that results.
-    fn admit(&self, pending: &mut PendingBatch) -> Result<()> {
+    /// A large batch has memory until the result is dropped.
+    fn admit(&self, pending: &mut PendingBatch) -> Result<Option<Reservation>> {
         let len = pending.body.len();
-        self.wait_for_room(len)?;
+        let large = if len > self.shares.batch {
+            Some(self.make_room_for_large(len, pending.count as usize)?)
+        } else {
+            self.wait_for_room(len)?;
+            None
+        };
         pending.admitted = 0;
         if pending.adds() {
             let bytes = wal::record_len(len);
@@ -203,7 +209,7 @@ impl CommitPipeline {
             }
             pending.admitted = bytes;
         }
-        Ok(())
+        Ok(large)
     }
 
     /// Commits a batch. Returns it if the disk was full.

@@ -230,9 +230,9 @@
 //! | what | limit |
 //! |---|---|
 //! | key | 1 to 65,536 bytes ([`KEY_LEN_MAX`]) |
-//! | value | 16 MiB, a quarter of [`Builder::segment_span`], and what a batch can hold |
-//! | batch | a sixteenth of the memory budget, at least 1 MiB, at most 60 MiB |
-//! | writes of a transaction | those of a batch, and an eighth of the memory budget (at least 2 MiB) with some 128 bytes for each |
+//! | value | 16 MiB, a quarter of [`Builder::segment_span`], and a sixteenth of the memory budget (at least 1 MiB, less 64 KiB) |
+//! | batch | a sixth of the memory budget less 64 bytes for each change, or a sixteenth (at least 1 MiB) if that is more; at most 60 MiB. One that is larger than the sixteenth waits for a flush |
+//! | writes of a transaction | a sixteenth of the memory budget (at least 1 MiB, at most 60), and an eighth of the memory budget (at least 2 MiB) with some 128 bytes for each |
 //! | name of a keyspace | 1 to 255 bytes, no control characters |
 //! | metadata of a keyspace | 4096 bytes |
 //! | time at which a record expires | 1970 to 10889, in milliseconds |

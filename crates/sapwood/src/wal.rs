@@ -60,11 +60,11 @@ mod writer;
 mod zeroing;
 
 pub(crate) use reader::{Tail, replay, replay_direct};
-pub(crate) use record::HEADER_LEN;
 #[cfg(any(fuzzing, test))]
 pub(crate) use record::seal;
 #[cfg(test)]
 pub(crate) use record::sealed;
+pub(crate) use record::{BODY_LEN_MAX, HEADER_LEN};
 pub(crate) use rewrite::{is_copy, rewrite_unsynced};
 pub(crate) use verify::KeptLog;
 pub(crate) use writer::WalWriter;

@@ -102,7 +102,7 @@ fn write(
 /// A part of the work, by name.
 type Part = (&'static str, fn(&Database, &Keyspace, &Shape) -> Result<()>);
 
-const PARTS: [Part; 10] = [
+const PARTS: [Part; 11] = [
     ("load", |db, keyspace, shape| {
         write(db, keyspace, shape, 0..shape.count())?;
         db.flush()
@@ -132,6 +132,22 @@ const PARTS: [Part; 10] = [
         let snapshot = db.snapshot();
         let found = snapshot.iter(keyspace).map(|record| record.map(|_| ())).collect::<Result<Vec<()>>>()?;
         assert_eq!(found.len() as u64, shape.count());
+        Ok(())
+    }),
+    ("large batches", |db, keyspace, shape| {
+        // Of a sixth of the budget: larger than one that is added to what is in the queue, with a full cache.
+        let each = (shape.budget as usize / 6 / (shape.key + shape.value + 80)).max(1) as u64;
+        for first in (0..shape.count()).step_by(each as usize).take(4) {
+            for number in (0..shape.count()).step_by((shape.count() / 2000 + 1) as usize) {
+                keyspace.get(shape.key(number))?;
+            }
+            write(db, keyspace, shape, 0..each / 2)?;
+            let mut batch = db.batch();
+            for number in first..(first + each).min(shape.count()) {
+                batch.insert(keyspace, shape.key(number), vec![1; shape.value]);
+            }
+            batch.durability(Durability::Buffered).commit()?;
+        }
         Ok(())
     }),
     ("standing", |db, keyspace, shape| {

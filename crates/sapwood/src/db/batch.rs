@@ -43,7 +43,7 @@ impl Batch {
     /// Sets `key` (1 to 65,536 bytes) to `value`. Of several changes of a key in one batch, the last counts.
     ///
     /// Values have up to 16 MiB, but no more than a quarter of a segment (`Builder::segment_span`), and no more
-    /// than a batch can hold: a sixteenth of the memory budget, at least 1 MiB, less 64 KiB and 64 bytes.
+    /// than a sixteenth of the memory budget, at least 1 MiB, less 64 KiB and 64 bytes.
     /// Errors in the key or value are returned by [`Batch::commit`].
     ///
     /// ```
@@ -109,7 +109,7 @@ impl Batch {
         let before = self.body.len();
         change(&mut self.body);
         self.count += 1;
-        if before > self.handle.engine.shares.batch {
+        if before > self.handle.engine.shares.batch_max(0) {
             self.left_out += self.body.len() - before;
             self.body.truncate(before);
         }
@@ -273,7 +273,7 @@ impl Batch {
         if count == 0 {
             return Ok(None);
         }
-        let max = self.handle.engine.shares.batch;
+        let max = self.handle.engine.shares.batch_max(count);
         // So many changes are longer than a batch may be. Nothing may rest on that: with a count that wraps, a batch without
         // effect would be told to be durable.
         let Some(count) = u32::try_from(count).ok().filter(|_| len <= max) else {

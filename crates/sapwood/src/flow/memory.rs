@@ -66,6 +66,11 @@ pub(crate) struct Need {
 }
 
 impl Need {
+    /// Memory for neither nodes nor read buffers.
+    pub fn rest(rest: u64) -> Self {
+        Self { rest, ..Self::default() }
+    }
+
     fn each(self, other: Self, of: impl Fn(u64, u64) -> u64) -> Self {
         Self {
             nodes: of(self.nodes, other.nodes),
@@ -362,7 +367,7 @@ impl MemoryBudget {
         work
     }
 
-    /// Whether a flush, a cleansing or an ingestion is running.
+    /// Whether a flush, a cleansing, an ingestion or the commit of a large batch is running.
     pub fn works(&self) -> bool {
         self.taken.lock().works > 0
     }

@@ -10,6 +10,12 @@ use crate::tree::bupdate::NodeLen;
 /// as many bytes, which is half of that.
 pub(crate) const QUEUE_MAX: u64 = 2 << 30;
 
+/// The most bytes of a batch, 60 MiB: it is one record of the log, whose body has 64 at most.
+pub(crate) const BATCH_MAX: u64 = 60 << 20;
+
+/// Bytes that a change takes in the queue beside its key and value, at most (a test in `commit/room.rs` has short records).
+pub(crate) const QUEUE_ENTRY: usize = 64;
+
 /// How the memory budget is divided, in bytes, and the limits that follow from it. [`crate::flow::memory`] describes
 /// the parts that are rebalanced at run time.
 #[derive(Clone, Copy, Debug)]
@@ -32,8 +38,10 @@ pub(crate) struct Shares {
     /// The history of commits that open transactions are validated against, at most: with keys of 16 bytes, the changes of
     /// half a second at a budget of 128 MiB.
     pub history: usize,
-    /// The maximum size of a batch.
+    /// The maximum size of a batch that is committed beside what is in the queue, and of what a transaction writes.
     pub batch: usize,
+    /// The same of a batch that has the queue to itself ([`Shares::batch_max`]).
+    large_batch: usize,
     /// The maximum size of a value.
     pub value: usize,
     pub node_len: NodeLen,
@@ -43,7 +51,8 @@ impl Shares {
     /// The shares of a budget of `memory` bytes, where a segment has `span` bytes and a leaf `leaf_len`.
     pub fn of(memory: u64, span: u64, leaf_len: usize) -> Self {
         let queue = (memory / 6).min(QUEUE_MAX);
-        let batch = (memory / 16).clamp(1 << 20, 60 << 20) as usize;
+        let batch = (memory / 16).clamp(1 << 20, BATCH_MAX) as usize;
+        let large_batch = queue.clamp(batch as u64, BATCH_MAX) as usize;
         let entry = crate::KEY_LEN_MAX + 64;
         Self {
             memory,
@@ -55,6 +64,7 @@ impl Shares {
             prefetch: (memory / 32).clamp(256 << 10, 16 << 20),
             history: (memory / 16) as usize,
             batch,
+            large_batch,
             value: (16 << 20).min(span as usize / 4).min(batch - entry),
             node_len: NodeLen {
                 leaf: leaf_len,
@@ -62,5 +72,11 @@ impl Shares {
                 inner: (8 << 10).min(4 * leaf_len),
             },
         }
+    }
+
+    /// The maximum size of a batch of so many changes. While it is committed, it is in the caller's hands, in the buffer of the
+    /// log and in the queue: half of the budget, if it takes a whole share of a queue.
+    pub fn batch_max(&self, count: usize) -> usize {
+        self.large_batch.saturating_sub(count.saturating_mul(QUEUE_ENTRY)).max(self.batch)
     }
 }
