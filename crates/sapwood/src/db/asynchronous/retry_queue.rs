@@ -4,7 +4,7 @@
 //! to poll the task that has the turn.
 //!
 //! Invariants:
-//! 1. At most one permit is out. It goes to those who ask in the order in which they ask.
+//! 1. At most one permit is out. Tasks get it in the order in which they asked.
 //! 2. A permit that is dropped goes to the next, also if it was never taken out of its answer.
 
 use crate::answer::{Answer, Giver};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// See the module.
 #[derive(Default)]
 pub(crate) struct RetryQueue {
-    /// Those who wait while a permit is out.
+    /// Tasks that wait while a permit is out.
     waiting: RankedMutex<rank::RetryQueue, Option<VecDeque<Giver<Permit>>>>,
 }
 
@@ -47,7 +47,7 @@ impl Drop for Permit {
                 return;
             };
             drop(waiting);
-            // Those who have gone are passed over here: permits that are dropped with their answers would recurse.
+            // Tasks that have gone are passed over here: permits that are dropped with their answers would recurse.
             if next.is_wanted() {
                 return next.give(Ok(Permit(Arc::clone(&self.0))));
             }
