@@ -411,7 +411,8 @@ impl CommitPipeline {
         let sound = found
             .map_while(|operation| operation.map_err(|what| changed = Some(what)).ok())
             .inspect(|_| count += 1);
-        queue.insert_all(sound, first_seq);
+        let version = Arc::clone(&self.state.load().version);
+        queue.insert_all(sound, first_seq, &|keyspace| version.merging(keyspace));
         if changed.is_some() || first_seq + count != seq {
             // Operations already in the queue would become visible with the next commit, and the log may hold
             // what recovery refuses.
@@ -497,7 +498,7 @@ impl CommitPipeline {
     /// Freezes the active queue and installs a new one, without touching the log.
     pub fn freeze_queue(&self, wal_low: u64, last_seq: SeqNo) {
         self.memory.keep_free_list();
-        let fresh = Arc::new(Opq::new(&self.memory.free_list));
+        let fresh = Arc::new(Opq::new(&self.memory.free_list, &self.state.load().version.begun_flushes));
         self.state.replace(|state| {
             // Before any thread can flush the queue: from now on no reader may cache what it read from older
             // trees.

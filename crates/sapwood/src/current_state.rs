@@ -2,7 +2,7 @@
 //! operation they may see it.
 //!
 //! Invariants:
-//! 1. Newest wins: active OPQ, then frozen OPQ, then tree.
+//! 1. Newest wins: active OPQ, then frozen OPQ, then tree. Operands are laid over what is older ([`crate::merging`]).
 //! 2. A state is immutable, except that its active queue grows.
 //! 3. `visible` never exceeds what the queues and trees of the current state contain.
 //! 4. Readers take no lock here.
@@ -10,6 +10,7 @@
 use crate::cache::pager::Pager;
 use crate::error::Result;
 use crate::lock_order::{RankedMutex, rank};
+use crate::merging::{Merging, is_operands};
 use crate::operation::{KeyspaceId, SeqNo};
 use crate::opq::empty_ranges::{EmptyRanges, Keys};
 use crate::opq::{Change, Opq};
@@ -89,33 +90,78 @@ impl State {
         std::iter::once(&self.active).chain(self.frozen.iter().map(|frozen| &frozen.queue))
     }
 
-    /// What the queues know about a key.
-    pub fn queued(&self, keyspace: KeyspaceId, key: &[u8], seq: SeqNo) -> Option<Change> {
-        self.queues().find_map(|queue| queue.get(keyspace, key, seq))
+    /// What the queues know about a key, whose keyspace merges values like this.
+    pub fn queued(
+        &self,
+        (keyspace, merging): (KeyspaceId, Option<&Merging>),
+        key: &[u8],
+        seq: SeqNo,
+    ) -> Queued {
+        let Some(merging) = merging else {
+            let change = self.queues().find_map(|queue| queue.get(keyspace, key, seq, None));
+            return change.map_or(Queued::Nothing, Queued::Is);
+        };
+        let mut operands: Vec<Bytes> = Vec::new();
+        for queue in self.queues() {
+            match queue.get(keyspace, key, seq, Some(merging)) {
+                None => {}
+                Some(Some(stored)) if is_operands(&stored) => operands.push(stored),
+                Some(base) => {
+                    let newest_first = operands.iter().map(|operands| Some(&operands[..]));
+                    let all = merging.lay_all(newest_first.chain([base.as_deref()]));
+                    return Queued::Is(all.map(Bytes::from));
+                }
+            }
+        }
+        if operands.is_empty() { Queued::Nothing } else { Queued::Operands(operands) }
     }
 
-    /// The value of a key, as far as queues and cached records know it: `None` if only the trees do.
+    /// The value of a key, as far as queues and cached records know it.
     #[inline]
     pub fn known(
         &self,
         pager: &Pager,
-        keyspace: KeyspaceId,
+        (keyspace, merging): (KeyspaceId, Option<&Merging>),
         key: &[u8],
         seq: SeqNo,
-    ) -> Option<Option<Value>> {
-        if let Some(change) = self.queued(keyspace, key, seq) {
-            return Some(change.map(Value));
+    ) -> Queued {
+        match self.queued((keyspace, merging), key, seq) {
+            Queued::Nothing => match pager.record(self.number, keyspace, key) {
+                Some(value) => Queued::Is(Some(value)),
+                None => Queued::Nothing,
+            },
+            known => known,
         }
-        pager.record(self.number, keyspace, key).map(|value| Some(Value(value)))
     }
 
     pub fn get(&self, pager: &Pager, keyspace: KeyspaceId, key: &[u8], seq: SeqNo) -> Result<Option<Value>> {
-        if let Some(known) = self.known(pager, keyspace, key, seq) {
-            return Ok(known);
-        }
         let view = TreeView { pager, version: &self.version, keyspace };
-        Ok(lookup::get(view, Some(self.number), key)?.map(Value))
+        match self.known(pager, (keyspace, view.merging()), key, seq) {
+            Queued::Is(known) => Ok(known.map(Value)),
+            Queued::Nothing => Ok(lookup::get(view, Some(self.number), key)?.map(Value)),
+            Queued::Operands(operands) => {
+                let leaf = lookup::get(view, Some(self.number), key)?;
+                Ok(lay(view.merging(), &operands, leaf.as_deref()).map(Value))
+            }
+        }
     }
+}
+
+/// What queues know about a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Queued {
+    /// Nothing: only the trees do.
+    Nothing,
+    /// Its value, or that there is none.
+    Is(Change),
+    /// Operands, newest first, whose value lies in the trees.
+    Operands(Vec<Bytes>),
+}
+
+/// What operands of the queues make of what the tree has.
+pub(crate) fn lay(merging: Option<&Merging>, operands: &[Bytes], tree: Option<&[u8]>) -> Change {
+    let newest_first = operands.iter().map(|operands| Some(&operands[..]));
+    merging?.lay_all(newest_first.chain([tree])).map(Bytes::from)
 }
 
 /// The current state of an open database.

@@ -22,6 +22,7 @@ pub(crate) mod key_bounds;
 pub(crate) mod keyspace;
 pub(crate) mod keyspace_options;
 pub(crate) mod len_estimate;
+mod merging;
 mod multi_range;
 pub(crate) mod open;
 pub(crate) mod options;

@@ -242,6 +242,54 @@ pub enum Error {
         /// The keyspace.
         keyspace: String,
     },
+    /// Nothing can be merged in this keyspace: it was created without a merge operator.
+    #[error(
+        "keyspace {keyspace:?} has no merge operator, since it was created without one: create another keyspace with \
+         `Database::keyspace_with` and `KeyspaceOptions::merge`, and copy the records"
+    )]
+    NoMergeOperator {
+        /// The keyspace.
+        keyspace: String,
+    },
+    /// The keyspace was created with another merge operator than the one asked for.
+    #[error("values of keyspace {keyspace:?} merge by {stored:?}, not by {asked:?}")]
+    OtherMergeOperator {
+        /// The keyspace.
+        keyspace: String,
+        /// The operator that it was created with.
+        stored: String,
+        /// The operator asked for.
+        asked: String,
+    },
+    /// The database has a keyspace whose merge operator this program did not name.
+    #[error(
+        "values of keyspace {keyspace:?} merge by {operator:?}, which is none of Sapwood's own operators: tell it with \
+         `Builder::merge_operator` before the database is opened"
+    )]
+    UnknownMergeOperator {
+        /// The keyspace.
+        keyspace: String,
+        /// The name of the operator that it was created with.
+        operator: String,
+    },
+    /// These bytes cannot be merged.
+    #[error("merge operator {operator:?} refuses the operand: {reason}")]
+    BadOperand {
+        /// The operator.
+        operator: String,
+        /// What it says of the operand.
+        reason: String,
+    },
+    /// What was merged into a record made no value. The record has none until it is inserted anew, or removed.
+    #[error(
+        "what was merged into the record could not be, by merge operator {operator:?}: {reason}. Insert the record anew, or remove it"
+    )]
+    MergeFailed {
+        /// The operator.
+        operator: String,
+        /// Why.
+        reason: String,
+    },
     /// The keyspace name is invalid.
     #[error("{name:?} cannot be a keyspace's name: {reason}")]
     BadName {
@@ -535,6 +583,10 @@ impl Error {
             | Error::BadName { .. }
             | Error::NoExpiry { .. }
             | Error::Encode { .. }
+            | Error::NoMergeOperator { .. }
+            | Error::OtherMergeOperator { .. }
+            | Error::UnknownMergeOperator { .. }
+            | Error::BadOperand { .. }
             | Error::BadOption { .. }
             | Error::NoSavepoint
             | Error::Foreign { .. } => ErrorKind::InvalidInput,

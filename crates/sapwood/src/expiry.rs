@@ -15,6 +15,7 @@
 
 use crate::clock::Clock;
 use crate::error::{DATA, Error, Result};
+use crate::merging::{Merging, OVERHEAD, whole};
 use crate::value::Value;
 use bytes::Buf;
 use std::borrow::Cow;
@@ -101,11 +102,6 @@ impl Expiry {
     }
 }
 
-/// What is stored for a value: itself, or behind its stamp if it has one.
-pub(crate) fn stored(stamp: Option<Stamp>, value: &[u8]) -> Cow<'_, [u8]> {
-    stamp.map_or(Cow::Borrowed(value), |stamp| Cow::Owned([&stamp_bytes(stamp), value].concat()))
-}
-
 /// The bytes of a stamp.
 fn stamp_bytes(stamp: Stamp) -> [u8; STAMP] {
     let [a, b, c, d, e, f, ..] = stamp.to_le_bytes();
@@ -128,26 +124,50 @@ pub(crate) fn is_expired(stored: &[u8], now: u64) -> bool {
     expires_at(stored).is_some_and(|at| at <= now)
 }
 
-/// How a keyspace's values are stored, for whoever reads them for a user.
+/// How a keyspace's values are stored, for whoever reads and writes them for a user.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StoredValues {
     /// Set if records expire.
     clock: Option<Arc<Clock>>,
+    /// Set if operands are merged into values.
+    merging: Option<Merging>,
 }
 
 impl StoredValues {
-    pub fn new(expire: bool, clock: &Arc<Clock>) -> Self {
-        Self { clock: expire.then(|| Arc::clone(clock)) }
+    pub fn new(expire: bool, clock: &Arc<Clock>, merging: Option<Merging>) -> Self {
+        Self { clock: expire.then(|| Arc::clone(clock)), merging }
     }
 
     /// Whether values are stored as they are.
     #[inline]
     pub fn are_plain(&self) -> bool {
-        self.clock.is_none()
+        self.clock.is_none() && self.merging.is_none()
     }
 
     pub fn clock(&self) -> Option<&Arc<Clock>> {
         self.clock.as_ref()
+    }
+
+    pub fn merging(&self) -> Option<&Merging> {
+        self.merging.as_ref()
+    }
+
+    /// Bytes that a stored value takes beside the value, at most.
+    pub fn overhead(&self) -> usize {
+        match (&self.clock, &self.merging) {
+            (_, Some(_)) => OVERHEAD,
+            (Some(_), None) => STAMP,
+            (None, None) => 0,
+        }
+    }
+
+    /// What is stored for a value that is inserted: itself, or behind its stamp if it has one.
+    pub fn stored<'v>(&self, stamp: Option<Stamp>, value: &'v [u8]) -> Cow<'v, [u8]> {
+        match (stamp, &self.merging) {
+            (_, Some(_)) => Cow::Owned(whole(value)),
+            (Some(stamp), None) => Cow::Owned([&stamp_bytes(stamp), value].concat()),
+            (None, None) => Cow::Borrowed(value),
+        }
     }
 
     /// What a user sees of a stored value; `None` if it has expired.
@@ -173,6 +193,9 @@ impl StoredValues {
 
     /// Like [`read`](Self::read), borrowed.
     pub fn read_ref<'v>(&self, stored: &'v [u8]) -> Result<Option<&'v [u8]>> {
+        if let Some(merging) = &self.merging {
+            return merging.read(stored).map(Some);
+        }
         let Some(clock) = &self.clock else { return Ok(Some(stored)) };
         let (stamp, value) = split(stored).ok_or_else(|| no_stamp(stored))?;
         // Most live for long, or for ever: then the clock need not be asked.
@@ -217,7 +240,7 @@ mod tests {
             for later in 0..1100 {
                 let then = now + later;
                 let clock = Arc::new(Clock::new(ClockSource(Arc::new(move || at(then))), 0));
-                let values = StoredValues::new(true, &clock);
+                let values = StoredValues::new(true, &clock, None);
                 prop_assert_eq!(values.read_ref(&stored).unwrap().is_some(), later < life);
                 prop_assert_eq!(is_expired(&stored, then), later >= life);
                 prop_assert_eq!(values.expiry(&stored).unwrap().is_some(), later < life);
@@ -240,7 +263,10 @@ mod tests {
     fn a_value_without_a_stamp_is_damage() {
         let clock = Arc::new(Clock::new(ClockSource::default(), 0));
         let short = Value::from("short");
-        assert!(matches!(StoredValues::new(true, &clock).read(short.clone()), Err(Error::Corrupt { .. })));
-        assert_eq!(StoredValues::new(false, &clock).read(short.clone()).unwrap(), Some(short));
+        assert!(matches!(
+            StoredValues::new(true, &clock, None).read(short.clone()),
+            Err(Error::Corrupt { .. })
+        ));
+        assert_eq!(StoredValues::new(false, &clock, None).read(short.clone()).unwrap(), Some(short));
     }
 }

@@ -350,6 +350,8 @@ mod health;
 mod iter;
 mod lock_order;
 mod log_area;
+pub mod merge;
+mod merging;
 mod operation;
 mod opq;
 mod pool;

@@ -88,6 +88,7 @@ ranks! {
     LogSyncs,
     /// Sampled changes of a queue.
     OpqSample,
+    OpqChained,
     /// Insertion into a queue.
     Opq,
     /// The memory budget: one change of the cache's capacity at a time.

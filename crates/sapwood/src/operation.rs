@@ -7,6 +7,7 @@
 //!                 | 2 keyspace klen key                 remove
 //!                 | 3 keyspace flen from tlen+1 to      remove a range (format 8): all keys from `from` up to `to`, without
 //!                                                         it; without `to` (tlen+1 = 0) to the keyspace's end
+//!                 | 4 keyspace klen key olen operand    merge (format 10): the operand goes into the record
 //! ```
 //! The kind is one byte; keyspace and lengths are varints.
 //!
@@ -57,6 +58,8 @@ impl KeyRange<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation<'a> {
     Change(OperationRef<'a>),
+    /// What is to be merged into a record, in the place of a value.
+    Merge(OperationRef<'a>),
     RemoveRange(KeyRange<'a>),
 }
 
@@ -69,19 +72,20 @@ impl<'a> From<OperationRef<'a>> for Operation<'a> {
 impl<'a> Operation<'a> {
     pub fn keyspace(&self) -> KeyspaceId {
         match self {
-            Self::Change(change) => change.keyspace,
+            Self::Change(change) | Self::Merge(change) => change.keyspace,
             Self::RemoveRange(range) => range.keyspace,
         }
     }
 
     /// Whether it may add a record.
     pub fn adds(&self) -> bool {
-        matches!(self, Self::Change(OperationRef { value: Some(_), .. }))
+        matches!(self, Self::Change(OperationRef { value: Some(_), .. }) | Self::Merge(_))
     }
 
+    /// The change to one key, if it is one; its value may be an operand.
     pub fn as_change(self) -> Option<OperationRef<'a>> {
         match self {
-            Self::Change(change) => Some(change),
+            Self::Change(change) | Self::Merge(change) => Some(change),
             Self::RemoveRange(_) => None,
         }
     }
@@ -91,13 +95,22 @@ impl<'a> Operation<'a> {
 const INSERT: u8 = 1;
 const REMOVE: u8 = 2;
 const REMOVE_RANGE: u8 = 3;
+const MERGE: u8 = 4;
 
 /// Longest end of a range in bytes: the smallest key above the longest key.
 const RANGE_END_MAX: usize = crate::KEY_LEN_MAX + 1;
 
 pub(crate) fn put_insert(body: &mut Vec<u8>, keyspace: KeyspaceId, key: &[u8], value: &[u8]) {
+    put_with_value(body, INSERT, keyspace, key, value);
+}
+
+pub(crate) fn put_merge(body: &mut Vec<u8>, keyspace: KeyspaceId, key: &[u8], operand: &[u8]) {
+    put_with_value(body, MERGE, keyspace, key, operand);
+}
+
+fn put_with_value(body: &mut Vec<u8>, kind: u8, keyspace: KeyspaceId, key: &[u8], value: &[u8]) {
     body.reserve(key.len() + value.len() + 12);
-    body.push(INSERT);
+    body.push(kind);
     put_varint(body, u64::from(keyspace.0));
     put_varint(body, key.len() as u64);
     body.extend_from_slice(key);
@@ -153,13 +166,14 @@ impl<'a> Operations<'a> {
         }
         let value = match kind {
             REMOVE => None,
-            INSERT => {
+            INSERT | MERGE => {
                 let value_len = reader.length().ok_or("bad value length")?;
                 Some(reader.bytes(value_len).ok_or("value ends early")?)
             }
             _ => return Err("unknown kind of operation"),
         };
-        Ok(Operation::Change(OperationRef { keyspace: KeyspaceId(keyspace), key, value }))
+        let change = OperationRef { keyspace: KeyspaceId(keyspace), key, value };
+        Ok(if kind == MERGE { Operation::Merge(change) } else { Operation::Change(change) })
     }
 }
 
@@ -189,6 +203,7 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Plain {
         Change(Bytes, Option<Bytes>),
+        Merge(Bytes, Bytes),
         Range(Bytes, Option<Bytes>),
     }
 
@@ -197,6 +212,7 @@ mod tests {
         prop_oneof![
             (bytes(1..300), prop::option::of(bytes(0..300)))
                 .prop_map(|(key, value)| Plain::Change(key, value)),
+            (bytes(1..300), bytes(0..300)).prop_map(|(key, operand)| Plain::Merge(key, operand)),
             (bytes(0..4), prop::option::of(bytes(1..4)))
                 .prop_filter("a range", |(from, to)| to.as_ref().is_none_or(|to| from < to))
                 .prop_map(|(from, to)| Plain::Range(from, to)),
@@ -213,6 +229,7 @@ mod tests {
                 match operation {
                     Plain::Change(key, Some(value)) => put_insert(&mut body, keyspace, key, value),
                     Plain::Change(key, None) => put_remove(&mut body, keyspace, key),
+                    Plain::Merge(key, operand) => put_merge(&mut body, keyspace, key, operand),
                     Plain::Range(from, to) => {
                         put_remove_range(&mut body, KeyRange { keyspace, from, to: to.as_deref() });
                     }
@@ -220,6 +237,9 @@ mod tests {
                 expected.push(match operation {
                     Plain::Change(key, value) => {
                         Operation::Change(OperationRef { keyspace, key, value: value.as_deref() })
+                    }
+                    Plain::Merge(key, operand) => {
+                        Operation::Merge(OperationRef { keyspace, key, value: Some(operand) })
                     }
                     Plain::Range(from, to) => {
                         Operation::RemoveRange(KeyRange { keyspace, from, to: to.as_deref() })
@@ -235,7 +255,9 @@ mod tests {
             let mut refused = 0;
             for operation in Operations::new(&bytes) {
                 match operation {
-                    Ok(Operation::Change(change)) => prop_assert!(!change.key.is_empty()),
+                    Ok(Operation::Change(change) | Operation::Merge(change)) => {
+                        prop_assert!(!change.key.is_empty());
+                    }
                     Ok(Operation::RemoveRange(range)) => {
                         prop_assert!(range.to.is_none_or(|to| range.from < to));
                     }

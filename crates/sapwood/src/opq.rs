@@ -12,22 +12,26 @@
 //! 2. Entries are never changed or removed: a snapshot that holds the queue sees what it saw.
 //! 3. Sequence numbers in a frozen queue are all below those in the active one.
 //! 4. Entries that are older than a removal of their range count as removals of their keys.
+//! 5. What was merged has all that lies beneath it in the queue, as [`operands`] says.
 
 pub(crate) mod empty_ranges;
 pub(crate) mod map;
+pub(crate) mod operands;
 pub(crate) mod range_removals;
 
 use crate::even_sample::EvenSample;
 use crate::lock_order::{RankedMutex, rank};
+use crate::merging::{Merging, is_operands};
 use crate::operation::{KeyspaceId, Operation, OperationRef, SeqNo};
 use crate::opq::empty_ranges::Keys;
 use crate::opq::map::{Entry, FreeList, Map, Passed};
+use crate::opq::operands::{Chained, Folded, MergingOf};
 use crate::opq::range_removals::RangeRemovals;
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::ops::Bound;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 /// What a queue holds for a key: a value, or `None` for "removed".
 pub(crate) type Change = Option<Bytes>;
@@ -89,11 +93,18 @@ pub(crate) struct Opq {
     bytes: AtomicU64,
     /// The keyspace, key and sequence number of changes, and whether they are no removals.
     sample: RankedMutex<rank::OpqSample, EvenSample<(KeyspaceId, Bytes, SeqNo, bool), SAMPLE>>,
+    /// Where operands must not be combined, ascending.
+    borders: Vec<SeqNo>,
+    chained: RankedMutex<rank::OpqChained, Chained>,
+    /// Bytes of its keys.
+    chained_bytes: AtomicUsize,
+    folded: OnceLock<Folded>,
 }
 
 impl Opq {
-    /// An empty queue, which uses memory from `spare` as far as there is any.
-    pub fn new(spare: &Arc<FreeList>) -> Self {
+    /// An empty queue, which uses memory from `spare` as far as there is any. `borders`: sequence numbers, ascending, up to which
+    /// earlier flushes may have brought some keys' operands to the trees, and no further ([`operands`]).
+    pub fn new(spare: &Arc<FreeList>, borders: &[SeqNo]) -> Self {
         Self {
             entries: Map::new(spare),
             range_removals: RangeRemovals::default(),
@@ -101,51 +112,87 @@ impl Opq {
             removals: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             sample: RankedMutex::default(),
+            borders: borders.to_vec(),
+            chained: RankedMutex::default(),
+            chained_bytes: AtomicUsize::new(0),
+            folded: OnceLock::new(),
         }
     }
 
+    #[cfg(test)]
+    pub fn with_borders(borders: &[SeqNo]) -> Self {
+        let mut borders = borders.to_vec();
+        borders.sort_unstable();
+        Self { borders, ..Self::default() }
+    }
+
     /// Adds changes; the first gets sequence number `first_seq`. Called by one thread at a time, with ascending
-    /// sequence numbers. Until the call returns, readers at these numbers may miss some of the changes.
+    /// sequence numbers. Until the call returns, readers at these numbers may miss some of the changes. Operands of a keyspace
+    /// without an operator, which was dropped, are left out.
     pub fn insert_all<'a, O: Into<Operation<'a>>>(
         &self,
         operations: impl IntoIterator<Item = O>,
         first_seq: SeqNo,
+        merging: MergingOf<'_>,
     ) {
-        let (mut seq, mut bytes, mut removals) = (first_seq, 0, 0);
+        let mut seq = first_seq;
+        let mut operations = operations.into_iter().map(Into::into).peekable();
+        while operations.peek().is_some() {
+            let others = std::iter::from_fn(|| {
+                let is_other = |next: &Operation<'a>| !matches!(next, Operation::Merge(_));
+                let next = operations.next_if(is_other)?;
+                seq += 1;
+                Some((seq - 1, next))
+            });
+            self.insert_others(others);
+            // Each may build on the one before it.
+            while let Some(Operation::Merge(merge)) =
+                operations.next_if(|next| matches!(next, Operation::Merge(_)))
+            {
+                if let Some(merging) = merging(merge.keyspace) {
+                    let stored = self.operand(merge, seq, &merging);
+                    let change = OperationRef { value: Some(&stored), ..merge };
+                    self.insert_others([(seq, Operation::Change(change))]);
+                }
+                seq += 1;
+            }
+        }
+        // There is no other writer, so load and store suffice.
+        self.count.store(self.count() + (seq - first_seq), Relaxed);
+    }
+
+    /// Adds operations other than merges.
+    fn insert_others<'a>(&self, operations: impl IntoIterator<Item = (SeqNo, Operation<'a>)>) {
+        let (mut bytes, mut removals) = (0, 0);
         let mut sample = self.sample.lock();
-        self.entries.insert_all(operations.into_iter().filter_map(|operation| {
-            let at = seq;
-            seq += 1;
-            match operation.into() {
-                Operation::Change(OperationRef { keyspace, key, value }) => {
-                    sample.see(|| (keyspace, Bytes::copy_from_slice(key), at, value.is_some()));
-                    bytes += key.len() + value.map_or(0, <[u8]>::len);
-                    removals += u64::from(value.is_none());
-                    Some(((keyspace, key, at), value))
-                }
-                Operation::RemoveRange(range) => {
-                    self.range_removals.add(range, at);
-                    bytes += range.from.len() + range.to.map_or(0, <[u8]>::len);
-                    removals += 1;
-                    None
-                }
+        self.entries.insert_all(operations.into_iter().filter_map(|(at, operation)| match operation {
+            Operation::Change(OperationRef { keyspace, key, value })
+            | Operation::Merge(OperationRef { keyspace, key, value }) => {
+                sample.see(|| (keyspace, Bytes::copy_from_slice(key), at, value.is_some()));
+                bytes += key.len() + value.map_or(0, <[u8]>::len);
+                removals += u64::from(value.is_none());
+                Some(((keyspace, key, at), value))
+            }
+            Operation::RemoveRange(range) => {
+                self.range_removals.add(range, at);
+                bytes += range.from.len() + range.to.map_or(0, <[u8]>::len);
+                removals += 1;
+                None
             }
         }));
         drop(sample);
-        // There is no other writer, so load and store suffice.
         self.bytes.store(self.bytes() + bytes as u64, Relaxed);
         self.removals.store(self.removals() + removals, Relaxed);
-        self.count.store(self.count() + (seq - first_seq), Relaxed);
     }
 
     /// Bytes of memory taken.
     pub fn memory(&self) -> usize {
-        self.entries.memory() + self.range_removals.bytes()
+        self.entries.memory() + self.range_removals.bytes() + self.chained_bytes.load(Relaxed)
     }
 
     /// Like [`Opq::memory`], without the memory taken in advance. Decides whether the queue is full.
     pub fn fill(&self) -> usize {
-        self.entries.fill() + self.range_removals.bytes()
+        self.entries.fill() + self.range_removals.bytes() + self.chained_bytes.load(Relaxed)
     }
 
     /// Bytes of keys and values.
@@ -188,8 +235,13 @@ impl Opq {
     }
 
     /// The change that an entry stands for, to a reader at `seq`: a removal, if it is older than one of its range.
-    fn change_at(&self, entry: &Entry<'_>, seq: SeqNo) -> Change {
-        self.value_at(entry, seq).map(Bytes::copy_from_slice)
+    /// `merging`: how operands are put together, if the keyspace has any.
+    fn change_at(&self, entry: &Entry<'_>, seq: SeqNo, merging: Option<&Merging>) -> Change {
+        let value = self.value_at(entry, seq)?;
+        match merging.filter(|_| is_operands(value)) {
+            Some(merging) => self.follow(entry, merging),
+            None => Some(Bytes::copy_from_slice(value)),
+        }
     }
 
     fn value_at<'e>(&self, entry: &Entry<'e>, seq: SeqNo) -> Option<&'e [u8]> {
@@ -199,12 +251,18 @@ impl Opq {
     }
 
     /// What a reader at `seq` sees for the key; `None` if the queue has nothing. Marks the entry as asked for.
-    pub fn get(&self, keyspace: KeyspaceId, key: &[u8], seq: SeqNo) -> Option<Change> {
+    pub fn get(
+        &self,
+        keyspace: KeyspaceId,
+        key: &[u8],
+        seq: SeqNo,
+        merging: Option<&Merging>,
+    ) -> Option<Change> {
         let Some(entry) = self.entries.get((keyspace, key, seq)) else {
             return self.range_removals.newest(keyspace, key, seq).map(|_| None);
         };
         entry.ask();
-        Some(self.change_at(&entry, seq))
+        Some(self.change_at(&entry, seq, merging))
     }
 
     /// Appends to `out` up to `max` keys at or after `from`, with what a reader at `seq` sees of them,
@@ -216,6 +274,7 @@ impl Opq {
         seq: SeqNo,
         max: usize,
         out: &mut Vec<(Bytes, Change)>,
+        merging: Option<&Merging>,
     ) -> bool {
         let (key, excluded) = match from {
             Bound::Unbounded => (&[][..], false),
@@ -235,7 +294,7 @@ impl Opq {
                 if out.len() == limit || bytes >= CHUNK_BYTES {
                     return true;
                 }
-                let change = self.change_at(&entry, seq);
+                let change = self.change_at(&entry, seq, merging);
                 bytes += at.1.len() + change.as_ref().map_or(0, Bytes::len);
                 out.push((Bytes::copy_from_slice(at.1), change));
                 passed = 0;
@@ -260,6 +319,7 @@ impl Opq {
         seq: SeqNo,
         max: usize,
         out: &mut Vec<(Bytes, Change)>,
+        merging: Option<&Merging>,
     ) -> bool {
         // Within a key, the oldest version comes last.
         let end = end_of(keyspace, from);
@@ -290,7 +350,7 @@ impl Opq {
                 if out.len() == limit || bytes >= CHUNK_BYTES {
                     return true;
                 }
-                let change = self.change_at(&seen, seq);
+                let change = self.change_at(&seen, seq, merging);
                 bytes += key.len() + change.as_ref().map_or(0, Bytes::len);
                 out.push((Bytes::copy_from_slice(key), change));
             }
@@ -374,9 +434,21 @@ impl Opq {
             {
                 is_asked |= older.is_asked();
             }
-            let value = self.value_at(&newest, SeqNo::MAX);
+            let value = self.value_at(&newest, SeqNo::MAX).map(|value| self.folded(keyspace, key, value));
             Some((OperationRef { keyspace, key, value }, is_asked))
         })
+    }
+}
+
+impl Opq {
+    /// The newest value of a key with all that it builds on.
+    fn folded<'v>(&'v self, keyspace: KeyspaceId, key: &[u8], value: &'v [u8]) -> &'v [u8] {
+        match self.folded.get() {
+            Some(folded) if !folded.is_empty() => {
+                folded.get(&(keyspace, Bytes::copy_from_slice(key))).map_or(value, |folded| &folded[..])
+            }
+            _ => value,
+        }
     }
 }
 
@@ -396,6 +468,8 @@ mod tests {
     use crate::opq::map::pages_of;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
+
+    const NONE: MergingOf<'_> = &|_| None;
 
     fn model_at(log: &[(u32, u8, Option<u8>)], keyspace: u32, seq: u64) -> BTreeMap<u8, Option<u8>> {
         let mut model = BTreeMap::new();
@@ -426,7 +500,7 @@ mod tests {
                     keyspace: KeyspaceId(*keyspace),
                     key: std::slice::from_ref(key),
                     value: value.as_ref().map(std::slice::from_ref),
-                }), first_seq);
+                }), first_seq, NONE);
             }
             prop_assert_eq!(queue.count(), log.len() as u64);
             let valued = log.iter().filter(|(_, _, value)| value.is_some()).count();
@@ -435,7 +509,7 @@ mod tests {
                 let model = model_at(&log, keyspace, seq);
                 let id = KeyspaceId(keyspace);
                 for key in 0..12u8 {
-                    let found = queue.get(id, &[key], seq).map(|change| change.map(|v| v[0]));
+                    let found = queue.get(id, &[key], seq, None).map(|change| change.map(|v| v[0]));
                     prop_assert_eq!(found, model.get(&key).copied());
                 }
                 let plain = |out: Vec<(Bytes, Change)>| -> Vec<(u8, Option<u8>)> {
@@ -443,14 +517,14 @@ mod tests {
                 };
                 for (bound, first) in [(Bound::Included(&[from][..]), from), (Bound::Excluded(&[from][..]), from + 1), (Bound::Unbounded, 0)] {
                     let mut out = Vec::new();
-                    let more = queue.chunk(id, bound, seq, max, &mut out);
+                    let more = queue.chunk(id, bound, seq, max, &mut out, None);
                     let expected: Vec<_> = model.range(first..).map(|(k, v)| (*k, *v)).collect();
                     prop_assert!(more || out.len() == expected.len());
                     prop_assert_eq!(plain(out), expected.into_iter().take(max).collect::<Vec<_>>());
                 }
                 for (bound, end) in [(Bound::Included(&[from][..]), from + 1), (Bound::Excluded(&[from][..]), from), (Bound::Unbounded, 255)] {
                     let mut out = Vec::new();
-                    let more = queue.chunk_back(id, bound, seq, max, &mut out);
+                    let more = queue.chunk_back(id, bound, seq, max, &mut out, None);
                     let expected: Vec<_> = model.range(..end).rev().map(|(k, v)| (*k, *v)).collect();
                     prop_assert!(more || out.len() == expected.len());
                     prop_assert_eq!(plain(out), expected.into_iter().take(max).collect::<Vec<_>>());
@@ -473,16 +547,16 @@ mod tests {
         let queue = Opq::default();
         let (keyspace, value) = (KeyspaceId(1), Some(&b"value"[..]));
         let operation = |key| OperationRef { keyspace, key, value };
-        queue.insert_all([&b"above"[..], b"zero"].map(operation), 0);
-        queue.insert_all((0..VERSIONS).map(|_| operation(b"counter")), 2);
+        queue.insert_all([&b"above"[..], b"zero"].map(operation), 0, NONE);
+        queue.insert_all((0..VERSIONS).map(|_| operation(b"counter")), 2, NONE);
         for seq in [0, 1, 2, 10, 40, VERSIONS / 2, VERSIONS, u64::MAX] {
             let mut there = vec![&b"above"[..], b"counter", b"zero"];
-            there.retain(|key| queue.get(keyspace, key, seq).is_some());
+            there.retain(|key| queue.get(keyspace, key, seq, None).is_some());
             for is_down in [false, true] {
                 let mut found = Vec::new();
                 let pages = pages_of(|| match is_down {
-                    false => assert!(!queue.chunk(keyspace, Bound::Unbounded, seq, 9, &mut found)),
-                    true => assert!(!queue.chunk_back(keyspace, Bound::Unbounded, seq, 9, &mut found)),
+                    false => assert!(!queue.chunk(keyspace, Bound::Unbounded, seq, 9, &mut found, None)),
+                    true => assert!(!queue.chunk_back(keyspace, Bound::Unbounded, seq, 9, &mut found, None)),
                 });
                 assert!(pages <= 12, "{pages} leaves for {seq}, downwards: {is_down}");
                 let mut keys: Vec<_> = found.iter().map(|(key, _)| &key[..]).collect();
@@ -518,7 +592,7 @@ mod tests {
             let queue = Opq::default();
             for (keys, seq) in keys.chunks(batch).zip((0..).step_by(batch)) {
                 let value = Some(&[7; 100][..]);
-                queue.insert_all(keys.iter().map(|key| OperationRef { keyspace, key, value }), seq);
+                queue.insert_all(keys.iter().map(|key| OperationRef { keyspace, key, value }), seq, NONE);
             }
             queue
         };
@@ -530,7 +604,7 @@ mod tests {
         for (what, keys) in [("a get", &keys), ("a get of what is not there", &others)] {
             let mut get = |n| {
                 assert_eq!(
-                    queue.get(keyspace, &keys[(mix(n) % ENTRIES) as usize], u64::MAX).is_some(),
+                    queue.get(keyspace, &keys[(mix(n) % ENTRIES) as usize], u64::MAX, None).is_some(),
                     what == "a get"
                 )
             };
@@ -542,7 +616,7 @@ mod tests {
                 for n in 0..READS {
                     out.clear();
                     let from = Bound::Included(&keys[(mix(n) % ENTRIES) as usize][..]);
-                    queue.chunk(keyspace, from, u64::MAX, max, &mut out);
+                    queue.chunk(keyspace, from, u64::MAX, max, &mut out, None);
                 }
             });
         }
@@ -550,7 +624,7 @@ mod tests {
             for n in 0..READS {
                 out.clear();
                 let from = Bound::Included(&keys[(mix(n) % ENTRIES) as usize][..]);
-                queue.chunk_back(keyspace, from, u64::MAX, 5, &mut out);
+                queue.chunk_back(keyspace, from, u64::MAX, 5, &mut out, None);
             }
         });
         best("all in order, an entry", ENTRIES, &mut || {

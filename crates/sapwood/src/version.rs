@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::expiring_bytes::ExpiringBytes;
 use crate::expiry::DefaultLife;
 use crate::log_area::{DeltaRun, Fences, LogAreas, RUNS_MAX, Size};
+use crate::merging::Merging;
 use crate::operation::{KeyspaceId, SeqNo};
 use crate::storage::mapping_table::{Address, MappingTable, Position};
 use crate::storage::node::NodeId;
@@ -44,6 +45,8 @@ pub(crate) struct Tree {
     pub metadata: Option<Arc<[u8]>>,
     /// Set if records may expire: values lie behind stamps then ([`crate::expiry`]).
     pub life: Option<DefaultLife>,
+    /// Set if operands are merged into values ([`crate::merging`]).
+    pub merging: Option<Merging>,
 }
 
 impl Tree {
@@ -58,6 +61,7 @@ impl Tree {
             is_estimated: false,
             metadata: None,
             life: None,
+            merging: None,
         }
     }
 
@@ -87,6 +91,11 @@ pub(crate) struct Version {
     pub wal_high: u64,
     /// All operations up to this one are in the trees; some later ones may be.
     pub flushed_seq: SeqNo,
+    /// Up to where queues go of which some keys are in the trees and some may not be, ascending: one, unless flushes of several
+    /// processes were interrupted.
+    pub begun_flushes: Vec<SeqNo>,
+    /// Whether any keyspace ever had a merge operator: reads of others ask for nothing else.
+    pub has_merging: bool,
     /// Number of the segment that the writer appends to.
     pub open_segment: u64,
     /// The latest time that the database's clock has said, in milliseconds since 1970; 0 if no keyspace needs one.
@@ -108,6 +117,8 @@ impl Version {
             wal_low: 1,
             wal_high: 0,
             flushed_seq: 0,
+            begun_flushes: Vec::new(),
+            has_merging: false,
             open_segment: 0,
             clock: 0,
         }
@@ -184,6 +195,10 @@ impl Version {
         // Two threads may note this concurrently.
         self.wal_high = edit.wal_high.map_or(self.wal_high, |high| high.max(self.wal_high));
         self.flushed_seq = edit.flushed_seq.unwrap_or(self.flushed_seq);
+        self.begun_flushes.extend(&edit.begun_flushes);
+        self.begun_flushes.sort_unstable();
+        self.begun_flushes.dedup();
+        self.begun_flushes.retain(|end| *end > self.flushed_seq);
         self.open_segment = edit.open_segment.unwrap_or(self.open_segment);
         self.clock = edit.clock.unwrap_or(0).max(self.clock);
         self.segments.drop_dead(self.open_segment);
@@ -195,8 +210,8 @@ impl Version {
             if let Some(before) = self.trees.get(id) {
                 // The change of the tree may have begun when it had another name.
                 let (name, metadata) = (Arc::clone(&before.name), before.metadata.clone());
-                let life = before.life;
-                self.trees.insert(*id, Tree { name, metadata, life, ..tree.clone() });
+                let (life, merging) = (before.life, before.merging.clone());
+                self.trees.insert(*id, Tree { name, metadata, life, merging, ..tree.clone() });
             } else if id.0 > self.last_keyspace {
                 self.trees.insert(*id, tree.clone());
                 self.last_keyspace = id.0;
@@ -214,6 +229,11 @@ impl Version {
             let tree = self.trees.get(id).ok_or("records of a keyspace expire that does not exist")?.clone();
             self.trees.insert(*id, Tree { life: Some(*life), ..tree });
         }
+        for (id, merging) in &edit.merges {
+            let tree = self.trees.get(id).ok_or("values of a keyspace merge that does not exist")?.clone();
+            self.trees.insert(*id, Tree { merging: Some(merging.clone()), ..tree });
+            self.has_merging = true;
+        }
         for id in &edit.dropped {
             let tree = self.trees.remove(id).or_else(|| self.dropped.get(id).cloned());
             let tree = tree.ok_or("a keyspace was dropped that does not exist")?;
@@ -223,6 +243,17 @@ impl Version {
         }
         self.last_keyspace = edit.last_keyspace.unwrap_or(0).max(self.last_keyspace);
         Ok(())
+    }
+
+    /// How the values of a keyspace are merged, if they are.
+    pub fn merging(&self, id: KeyspaceId) -> Option<Merging> {
+        self.merging_of(id).cloned()
+    }
+
+    /// The same, borrowed.
+    #[inline]
+    pub fn merging_of(&self, id: KeyspaceId) -> Option<&Merging> {
+        if self.has_merging { self.trees.get(&id)?.merging.as_ref() } else { None }
     }
 
     /// Returns an error if the keyspace of this id was dropped.

@@ -27,6 +27,8 @@ const LOW: &[&str] = &[
     "expiry",
     "health",
     "lock_order",
+    "merge",
+    "merging",
     "operation",
     "source",
     "spans",

@@ -171,6 +171,8 @@ impl Flusher {
         let mut cursor = self.cursor.lock();
         let lengths =
             if of_this.is_some() { cursor.lengths() } else { self.begin_cursor(&mut cursor, &frozen) };
+        let version = Arc::clone(&self.ctx.state.load().version);
+        frozen.queue.fold_operands(&|keyspace| version.merging(keyspace));
         let wal_low = frozen.wal_low;
         self.ctx.progress.begin(self.newest_bytes(&frozen) + cursor.expected());
         self.ctx.progress.wrote(of_this.as_ref().map_or(0, |ahead| ahead.builder.bytes()));
@@ -292,7 +294,12 @@ impl Flusher {
             if !removals.is_empty() {
                 records.remove_all(|keyspace, key| removals.newest(keyspace, key, SeqNo::MAX).is_some());
             }
+            let version = Arc::clone(&self.ctx.state.load().version);
             for (OperationRef { keyspace, key, value }, is_asked) in queue.newest_and_asked(None) {
+                // Nothing of it is remembered.
+                if version.merging_of(keyspace).is_some() {
+                    continue;
+                }
                 records.renew(keyspace, key, value, is_asked);
             }
         }

@@ -53,7 +53,7 @@ fn removed_bytes(pager: &Pager, queue: &Opq, version: &Version) -> u64 {
     let (mut seen, mut bytes, mut changes) = (0, 0, Vec::new());
     for (keyspace, _) in version.trees.iter() {
         changes.clear();
-        queue.chunk(keyspace, Bound::Unbounded, SeqNo::MAX, SAMPLE - seen, &mut changes);
+        queue.chunk(keyspace, Bound::Unbounded, SeqNo::MAX, SAMPLE - seen, &mut changes, None);
         for (key, _) in changes.iter().filter(|(_, change)| change.is_none()) {
             seen += 1;
             bytes += record_bytes(pager, version, keyspace, key);

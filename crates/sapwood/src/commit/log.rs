@@ -122,7 +122,7 @@ impl Syncing {
         let mut syncing = Self { transactions, ..Self::default() };
         for operation in operations(group) {
             match operation {
-                Operation::Change(change) => {
+                Operation::Change(change) | Operation::Merge(change) => {
                     let hash = syncing.hash(&change);
                     syncing.keys.insert(hash);
                 }
@@ -148,7 +148,9 @@ impl Syncing {
     pub fn concerns<'a>(&self, mut group: impl Iterator<Item = &'a PendingBatch> + Clone) -> bool {
         let is_concerned = |operation: Operation<'_>| {
             let is_changed = match &operation {
-                Operation::Change(change) => self.has_ranges || self.keys.contains(&self.hash(change)),
+                Operation::Change(change) | Operation::Merge(change) => {
+                    self.has_ranges || self.keys.contains(&self.hash(change))
+                }
                 Operation::RemoveRange(_) => true,
             };
             is_changed || self.transactions.iter().any(|transaction| transaction.concerns(&operation))

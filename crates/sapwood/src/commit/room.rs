@@ -117,7 +117,7 @@ mod tests {
         engine.commits.freeze(engine.commits.log.lock_for_test().as_mut().unwrap()).unwrap();
         let value = vec![1; engine.shares.queue];
         let change = OperationRef { keyspace: keyspace.id(), key: b"key", value: Some(&value) };
-        engine.state.load().active.insert_all([change], engine.state.visible() + 1);
+        engine.state.load().active.insert_all([change], engine.state.visible() + 1, &|_| None);
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| engine.commits.wait_for_room(100));
             // The flushing thread, and this one.
@@ -125,7 +125,7 @@ mod tests {
                 std::thread::yield_now();
             }
             engine.state.replace(|state| State {
-                active: Arc::new(Opq::new(&engine.memory.free_list)),
+                active: Arc::new(Opq::new(&engine.memory.free_list, &[])),
                 ..(**state).clone()
             });
             engine.flush.notify();
@@ -147,7 +147,7 @@ mod tests {
         keyspace.insert("key", "value").unwrap();
         let value = vec![1; engine.shares.queue];
         let change = OperationRef { keyspace: keyspace.id(), key: b"key", value: Some(&value) };
-        engine.state.load().active.insert_all([change], engine.state.visible() + 1);
+        engine.state.load().active.insert_all([change], engine.state.visible() + 1, &|_| None);
         let generation = || engine.commits.log.lock_for_test().as_ref().unwrap().wal.generation();
         let before = generation();
         engine.health.poison(&Error::Poisoned { cause: "a sync failed".into() });

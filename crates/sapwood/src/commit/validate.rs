@@ -110,7 +110,9 @@ impl CommitPipeline {
             self.conflict_of(validation, found)?;
         }
         match operations(earlier).find(|operation| validation.concerns(operation)) {
-            Some(Operation::Change(change)) => Err(self.changed(change.keyspace, change.key)),
+            Some(Operation::Change(change) | Operation::Merge(change)) => {
+                Err(self.changed(change.keyspace, change.key))
+            }
             Some(Operation::RemoveRange(range)) => {
                 let key = validation.reads.first_in(range).unwrap_or_default();
                 Err(self.changed(range.keyspace, &key))

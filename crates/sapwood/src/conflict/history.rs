@@ -238,7 +238,8 @@ impl History {
         }
         for operation in operations {
             let (keyspace, key) = match operation {
-                Operation::Change(OperationRef { keyspace, key, .. }) => (keyspace, key),
+                Operation::Change(OperationRef { keyspace, key, .. })
+                | Operation::Merge(OperationRef { keyspace, key, .. }) => (keyspace, key),
                 Operation::RemoveRange(KeyRange { keyspace, from, to }) => {
                     let (from, to) = (Bytes::copy_from_slice(from), to.map(Bytes::copy_from_slice));
                     let seq = inner.last.end_seq();

@@ -17,7 +17,9 @@ impl Validation {
     /// Whether this operation changes what was read.
     pub fn concerns(&self, operation: &Operation<'_>) -> bool {
         match operation {
-            Operation::Change(change) => self.reads.contains(change.keyspace, change.key),
+            Operation::Change(change) | Operation::Merge(change) => {
+                self.reads.contains(change.keyspace, change.key)
+            }
             Operation::RemoveRange(range) => self.reads.first_in(*range).is_some(),
         }
     }

@@ -6,7 +6,7 @@ use crate::db::keyspace::Keyspace;
 use crate::db::pending::Pending;
 use crate::durability::Durability;
 use crate::error::{Error, Result};
-use crate::expiry::{STAMP, Stamp, stored};
+use crate::expiry::Stamp;
 use crate::operation::{put_insert, put_remove};
 use std::sync::Arc;
 
@@ -100,7 +100,10 @@ impl Batch {
         value: &[u8],
     ) {
         match self.check(keyspace, key).and_then(|()| check_value(keyspace, value)) {
-            Ok(()) => self.put(|body| put_insert(body, keyspace.id(), key, &stored(stamp, value))),
+            Ok(()) => {
+                let stored = keyspace.values().stored(stamp, value);
+                self.put(|body| put_insert(body, keyspace.id(), key, &stored));
+            }
             Err(error) => self.fail(error),
         }
     }
@@ -115,7 +118,7 @@ impl Batch {
         }
     }
 
-    fn check(&self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
+    pub(super) fn check(&self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
         self.check_keyspace(keyspace)?;
         check_key(key)
     }
@@ -291,8 +294,7 @@ impl std::fmt::Debug for Batch {
 
 /// Returns an error if the value is too long for this keyspace.
 pub(crate) fn check_value(keyspace: &Keyspace, value: &[u8]) -> Result<()> {
-    let stamp = if keyspace.values().are_plain() { 0 } else { STAMP };
-    let max = keyspace.handle().engine.shares.value - stamp;
+    let max = keyspace.handle().engine.shares.value - keyspace.values().overhead();
     if value.len() > max {
         return Err(Error::ValueTooLong { len: value.len(), max });
     }

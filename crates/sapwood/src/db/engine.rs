@@ -101,7 +101,7 @@ impl Engine {
         let progress = Arc::new(FlushProgress::default());
         let free_list = Arc::default();
         let reserve = Arc::new(Reserve::new(Arc::clone(&volume)));
-        let active = Arc::new(Opq::new(&free_list));
+        let active = Arc::new(Opq::new(&free_list, &version.begun_flushes));
         let state = Arc::new(CurrentState::new(Arc::clone(&pager), active, version, visible));
         let history = Arc::new(History::new(shares.history));
         let memory = Arc::new(MemoryBudget::new(

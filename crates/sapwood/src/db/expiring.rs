@@ -6,6 +6,7 @@ use crate::db::database::Database;
 use crate::db::engine::Engine;
 use crate::db::keyspace::Keyspace;
 use crate::db::keyspace_options::KeyspaceOptions;
+use crate::db::merging::value_max;
 use crate::db::transaction::{Transaction, retry};
 use crate::error::{Error, Result};
 use crate::expiry::{DefaultLife, Expiry, Stamp};
@@ -20,27 +21,43 @@ const LIFE_LISTED: u64 = 24;
 
 impl Creation {
     /// The keyspace of this name, with these options: it is created, or its options are changed, if need be.
-    fn find_or_create_with(&self, engine: &Engine, name: &str, life: DefaultLife) -> Result<()> {
+    fn find_or_create_with(&self, engine: &Engine, name: &str, options: &KeyspaceOptions) -> Result<()> {
         check_name(name)?;
         let _turn = self.turn.lock();
         let found = self.find_existing(engine, name);
         if let Some((id, name)) = found {
-            let stored = engine.state.load().version.trees.get(&id).and_then(|tree| tree.life);
-            return match stored {
-                None => Err(Error::NoExpiry { keyspace: name.to_string() }),
-                Some(stored) if stored == life => Ok(()),
-                Some(_) => publish_life(engine, id, life),
+            let tree = engine.state.load().version.trees.get(&id).cloned();
+            let (life, merging) = tree.map_or((None, None), |tree| (tree.life, tree.merging));
+            if let Some(asked) = options.merging().filter(|asked| merging.as_ref() != Some(asked)) {
+                let keyspace = name.to_string();
+                return Err(match merging {
+                    None => Error::NoMergeOperator { keyspace },
+                    Some(stored) => Error::OtherMergeOperator {
+                        keyspace,
+                        stored: stored.name().into(),
+                        asked: asked.name().into(),
+                    },
+                });
+            }
+            return match (options.expiry(), life) {
+                (None, _) => Ok(()),
+                (Some(_), None) => Err(Error::NoExpiry { keyspace: name.to_string() }),
+                (Some(asked), Some(life)) if asked == life => Ok(()),
+                (Some(asked), Some(_)) => publish_life(engine, id, asked),
             };
         }
         engine.health.check_writable()?;
         let (name, id) = (Arc::<str>::from(name), self.next_id(engine)?);
+        let max = value_max(engine.shares.value);
         let edit = Edit {
             trees: vec![(id, Tree::empty(Arc::clone(&name)))],
-            lives: vec![(id, life)],
-            clock: Some(engine.clock.now().max(1)),
+            lives: options.expiry().map(|life| (id, life)).into_iter().collect(),
+            merges: options.merging().map(|merging| (id, merging.of_at_most(max))).into_iter().collect(),
+            clock: options.expiry().map(|_| engine.clock.now().max(1)),
             ..Edit::default()
         };
-        publish_listed(engine, edit, (name.len() + TREE_LISTED) as u64 + LIFE_LISTED)?;
+        let operator = options.merging().map_or(0, |merging| merging.name().len());
+        publish_listed(engine, edit, (name.len() + operator + TREE_LISTED) as u64 + LIFE_LISTED)?;
         self.remember(name, id);
         Ok(())
     }
@@ -69,11 +86,13 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// As [`Database::keyspace`]. [`Error::NoExpiry`] if records are to expire in a keyspace that was created without that.
+    /// As [`Database::keyspace`]. [`Error::NoExpiry`], [`Error::NoMergeOperator`], [`Error::OtherMergeOperator`] if the keyspace was
+    /// created without expiry, or without this merge operator. [`Error::BadOption`] for options that do not go together.
     pub fn keyspace_with(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
         self.handle.engine.health.check_process()?;
-        if let Some(life) = options.expiry() {
-            self.handle.creation.find_or_create_with(&self.handle.engine, name, life)?;
+        if options != KeyspaceOptions::default() {
+            options.check()?;
+            self.handle.creation.find_or_create_with(&self.handle.engine, name, &options)?;
         }
         self.keyspace(name)
     }
@@ -97,7 +116,10 @@ impl Keyspace {
         engine.health.check_process()?;
         self.check_there()?;
         let state = engine.state.load();
-        Ok(KeyspaceOptions::of(state.version.trees.get(&self.id()).and_then(|tree| tree.life)))
+        let tree = state.version.trees.get(&self.id());
+        Ok(tree.map_or_else(KeyspaceOptions::default, |tree| {
+            KeyspaceOptions::of(tree.life, tree.merging.clone())
+        }))
     }
 
     /// Sets, durably, how long records live that are inserted from now on without saying so; `None`: until they are removed.
@@ -122,7 +144,7 @@ impl Keyspace {
     pub fn set_time_to_live(&self, life: Option<Duration>) -> Result<()> {
         let engine = &self.handle().engine;
         engine.health.check_process()?;
-        if self.values().are_plain() {
+        if self.values().clock().is_none() {
             return Err(self.no_expiry());
         }
         let _turn = self.handle().creation.turn.lock();

@@ -8,7 +8,7 @@ use crate::db::range_removals::range_between;
 use crate::db::snapshot::Snapshot;
 use crate::durability::Durability;
 use crate::error::{Error, Result};
-use crate::expiry::{StoredValues, stored};
+use crate::expiry::StoredValues;
 use crate::iter::Range;
 use crate::operation::{KeyRange, KeyspaceId};
 use crate::value::{Key, Value};
@@ -40,8 +40,9 @@ impl Keyspace {
     pub(crate) fn new(handle: Arc<Handle>, id: KeyspaceId, name: Arc<str>) -> Self {
         let durability = handle.durability;
         let engine = &handle.engine;
-        let life = engine.state.load().version.trees.get(&id).and_then(|tree| tree.life);
-        let values = StoredValues::new(life.is_some(), &engine.clock);
+        let version = Arc::clone(&engine.state.load().version);
+        let life = version.trees.get(&id).and_then(|tree| tree.life);
+        let values = StoredValues::new(life.is_some(), &engine.clock, version.merging(id));
         Self { handle, id, name, durability, values }
     }
 
@@ -193,9 +194,9 @@ impl Keyspace {
         &self,
         records: impl IntoIterator<Item = (K, V)>,
     ) -> Result<u64> {
-        let stamp = self.default_stamp();
+        let (stamp, values) = (self.default_stamp(), self.values.clone());
         let copy = Bytes::copy_from_slice;
-        let record = |(key, value): (K, V)| (copy(key.as_ref()), copy(&stored(stamp, value.as_ref())));
+        let record = |(key, value): (K, V)| (copy(key.as_ref()), copy(&values.stored(stamp, value.as_ref())));
         let records = records.into_iter().map(record);
         let last = || Ok(self.last()?.map(|(key, _)| Bytes::copy_from_slice(&key)));
         self.handle.engine.ingest(self.id, last, records).map_err(|error| self.named(error))

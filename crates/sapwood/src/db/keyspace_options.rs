@@ -1,6 +1,10 @@
 //! Options of a keyspace, which are stored with it.
 
+use crate::error::{Error, Result};
 use crate::expiry::DefaultLife;
+use crate::merge::MergeOperator;
+use crate::merging::{Merging, OPERATOR_NAME_MAX};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How a keyspace is to be, for [`Database::keyspace_with`](crate::Database::keyspace_with). What is not said is as in
@@ -22,6 +26,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyspaceOptions {
     expiry: Option<DefaultLife>,
+    merging: Option<Merging>,
 }
 
 impl KeyspaceOptions {
@@ -40,12 +45,52 @@ impl KeyspaceOptions {
         Self::default()
     }
 
-    pub(super) fn of(expiry: Option<DefaultLife>) -> Self {
-        Self { expiry }
+    pub(super) fn of(expiry: Option<DefaultLife>, merging: Option<Merging>) -> Self {
+        Self { expiry, merging }
+    }
+
+    pub(super) fn merging(&self) -> Option<&Merging> {
+        self.merging.as_ref()
+    }
+
+    /// Returns an error for options that no keyspace can have.
+    pub(super) fn check(&self) -> Result<()> {
+        let name_len = self.merging.as_ref().map_or(1, |merging| merging.name().len());
+        if !(1..=OPERATOR_NAME_MAX).contains(&name_len) {
+            let range = format!("the name of a merge operator has 1 to {OPERATOR_NAME_MAX} bytes");
+            return Err(Error::BadOption { option: "merge", value: name_len as u64, range });
+        }
+        if self.expiry.is_some() && self.merging.is_some() {
+            let range = "records of a keyspace with a merge operator cannot expire".into();
+            return Err(Error::BadOption { option: "merge", value: 1, range });
+        }
+        Ok(())
     }
 
     pub(super) fn expiry(&self) -> Option<DefaultLife> {
         self.expiry
+    }
+
+    /// What is [merged](crate::Keyspace::merge) into records is put together with their values by this operator: see
+    /// [`merge`](crate::merge). It costs a byte a record, up to eleven for one that was merged, and can be said only when the
+    /// keyspace is created. Records of such a keyspace cannot expire, and single ones are not cached, only the leaves that they
+    /// are in.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("pages.db"))?;
+    /// use sapwood::{KeyspaceOptions, merge};
+    ///
+    /// let hits = db.keyspace_with("hits", KeyspaceOptions::new().merge(merge::AddU64))?;
+    /// hits.merge("index.html", 1u64.to_be_bytes())?;
+    /// assert_eq!(hits.options()?, KeyspaceOptions::new().merge(merge::AddU64));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn merge(mut self, operator: impl MergeOperator) -> Self {
+        self.merging = Some(Merging::new(Arc::new(operator), 0));
+        self
     }
 
     /// Records may expire, each at a time of its own ([`Keyspace::insert_expiring`](crate::Keyspace::insert_expiring)); those

@@ -21,9 +21,11 @@ use crate::clock::Clock;
 use crate::commit::log::Log;
 use crate::database_id::DatabaseId;
 use crate::db::engine::{Engine, EngineInit};
+use crate::db::merging::value_max;
 use crate::db::options::Builder;
 use crate::db::replay::{Overflow, Replay, replay};
 use crate::error::{Error, Result};
+use crate::merging::{MergeOperators, Merging};
 use crate::publish::PublishContext;
 use crate::reserve;
 use crate::spans::span;
@@ -32,12 +34,12 @@ use crate::storage::segment::{GRANULE, Slots, granules};
 use crate::storage::unused::unused;
 use crate::storage::write_behind::WriteBehind;
 use crate::storage::writer::Writer;
-use crate::version::Version;
 use crate::version::current;
 use crate::version::current::Current;
 use crate::version::edit::Edit;
 use crate::version::manifest;
 use crate::version::manifest::{Manifest, Replayed};
+use crate::version::{Tree, Version};
 use crate::wal;
 use crate::wal::{Tail, WalWriter};
 use psync::{Access, Entry, FileId, Lock, LockKind, Volume};
@@ -204,6 +206,21 @@ fn create(volume: &Arc<dyn Volume>, entries: &[Entry], options: &Builder, path: 
 /// the log's.
 const LEFTOVER_MAX: u64 = 256;
 
+/// Finds the operators that keyspaces merge by. Values have at most so many bytes.
+fn find_operators(version: &mut Version, operators: &MergeOperators, value_max: usize) -> Result<()> {
+    let merging: Vec<_> = version.trees.iter().filter(|(_, tree)| tree.merging.is_some()).collect();
+    let merging: Vec<_> = merging.into_iter().map(|(id, tree)| (id, tree.clone())).collect();
+    for (id, tree) in merging {
+        let name = tree.merging.as_ref().map_or("", Merging::name);
+        let operator = operators.find(name).ok_or_else(|| Error::UnknownMergeOperator {
+            keyspace: tree.name.to_string(),
+            operator: name.into(),
+        })?;
+        version.trees.insert(id, Tree { merging: Some(Merging::new(operator, value_max)), ..tree });
+    }
+    Ok(())
+}
+
 /// Builds the engine for a version that has been read, replays the log into it, and makes it ready to write.
 fn start(
     volume: &Arc<dyn Volume>,
@@ -214,12 +231,14 @@ fn start(
     path: String,
 ) -> Result<Arc<Engine>> {
     let read_only = options.is_read_only();
-    let version = Arc::new(replayed.version.clone());
+    let mut version = replayed.version.clone();
+    let shares = options.shares(current.span);
+    find_operators(&mut version, options.merge_operators(), value_max(shares.value))?;
+    let version = Arc::new(version);
     let data = volume.open(pager::FILE, Access { write: !read_only, direct: true, ..Access::default() })?;
     // Before anything is written.
     volume.identify_by(data)?;
     check_data_len(&**volume, data, &version)?;
-    let shares = options.shares(current.span);
     let room = PagerMemory {
         cache: shares.cache(&version, 0, 0),
         buffers: shares.read_buffers,

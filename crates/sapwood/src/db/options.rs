@@ -7,6 +7,8 @@ use crate::durability::Durability;
 use crate::error::{Error, Result};
 use crate::flow::address_space;
 use crate::flow::shares::{QUEUE_MAX, Shares};
+use crate::merge::MergeOperator;
+use crate::merging::MergeOperators;
 use psync::{Disk, DiskOptions, Volume};
 use std::path::Path;
 use std::sync::Arc;
@@ -36,6 +38,7 @@ pub struct Builder {
     wait_for_lock: Duration,
     durability: Durability,
     clock: ClockSource,
+    merge_operators: MergeOperators,
 }
 
 /// Between two attempts to take the lock: the first soon, for a process that is just ending; later ones must not cost
@@ -73,6 +76,7 @@ impl Default for Builder {
             wait_for_lock: Duration::ZERO,
             durability: Durability::default(),
             clock: ClockSource::default(),
+            merge_operators: MergeOperators::default(),
         }
     }
 }
@@ -110,6 +114,36 @@ impl Builder {
     /// ```
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
+        self
+    }
+
+    /// Tells a merge operator of the program's own, which keyspaces of the database may have been created with. Those in
+    /// [`merge`](crate::merge) are known. Of several with the same name the last one counts.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # struct Longest;
+    /// # impl sapwood::merge::MergeOperator for Longest {
+    /// #     fn name(&self) -> &str { "longest" }
+    /// #     fn apply(&self, value: Option<&[u8]>, operand: &[u8]) -> Result<Vec<u8>, String> {
+    /// #         Ok(self.combine(value.unwrap_or_default(), operand))
+    /// #     }
+    /// #     fn combine(&self, a: &[u8], b: &[u8]) -> Vec<u8> { if b.len() > a.len() { b.into() } else { a.into() } }
+    /// # }
+    /// use sapwood::{Database, Error, KeyspaceOptions};
+    ///
+    /// let path = dir.path().join("words.db");
+    /// let db = Database::open(&path)?;
+    /// let words = db.keyspace_with("words", KeyspaceOptions::new().merge(Longest))?;
+    /// drop((words, db));
+    /// assert!(matches!(Database::open(&path), Err(Error::UnknownMergeOperator { .. })));
+    /// let db = Database::builder().merge_operator(Longest).open(&path)?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn merge_operator(mut self, operator: impl MergeOperator) -> Self {
+        self.merge_operators.add(Arc::new(operator));
         self
     }
 
@@ -448,6 +482,10 @@ impl Builder {
 
     pub(crate) fn default_durability(&self) -> Durability {
         self.durability
+    }
+
+    pub(crate) fn merge_operators(&self) -> &MergeOperators {
+        &self.merge_operators
     }
 
     pub(crate) fn clock_source(&self) -> ClockSource {

@@ -155,9 +155,11 @@ impl Queues {
         }
         self.generation = portion.generation;
         let active = Arc::clone(&engine.state.load().active);
+        let version = Arc::clone(&engine.state.load().version);
         active.insert_all(
             Operations::new(&portion.body).map_while(|operation| operation.ok()),
             portion.first_seq,
+            &|keyspace| version.merging(keyspace),
         );
         engine.state.set_visible(portion.first_seq + portion.count - 1);
         Ok(true)

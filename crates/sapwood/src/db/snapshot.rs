@@ -6,7 +6,7 @@
 //! queue later have higher numbers, and changes in later queues are not part of the state, so neither is seen.
 
 use crate::cache::pager::Pager;
-use crate::current_state::State;
+use crate::current_state::{Queued, State, lay};
 use crate::db::batch::check_key;
 use crate::db::database::Handle;
 use crate::db::key_bounds::KeyBounds;
@@ -270,24 +270,30 @@ pub(crate) fn multi_get<K: AsRef<[u8]>>(
     // once, for all its positions in `keys`.
     let mut sorted: Vec<&[u8]> = Vec::with_capacity(keys.len());
     let mut askers: Vec<usize> = Vec::with_capacity(keys.len());
+    let view = TreeView { pager, version: &state.version, keyspace };
+    // Of a key whose newest changes are operands: its index among those searched, and the operands.
+    let mut merges: Vec<(usize, Vec<Bytes>)> = Vec::new();
     for same in order.chunk_by(|a, b| keys[*a].as_ref() == keys[*b].as_ref()) {
         let key = keys[same[0]].as_ref();
-        let queued = state.queued(keyspace, key, seq);
-        match queued.or_else(|| pager.record(state.number, keyspace, key).map(Some)) {
-            Some(change) => {
+        match state.known(pager, (keyspace, view.merging()), key, seq) {
+            Queued::Is(change) => {
                 let value = change.map(Value);
                 same.iter().for_each(|index| values[*index] = value.clone());
+                continue;
             }
-            None => {
-                sorted.push(key);
-                askers.push(same[0]);
-            }
+            Queued::Operands(operands) => merges.push((sorted.len(), operands)),
+            Queued::Nothing => {}
         }
+        sorted.push(key);
+        askers.push(same[0]);
     }
-    let view = TreeView { pager, version: &state.version, keyspace };
     lookup::multi_get(view, Some(state.number), &sorted, &mut |index, value| {
         values[askers[index]] = Some(Value(value))
     })?;
+    for (index, operands) in merges {
+        let value = &mut values[askers[index]];
+        *value = lay(view.merging(), &operands, value.as_deref()).map(Value);
+    }
     for same in order.chunk_by(|a, b| keys[*a].as_ref() == keys[*b].as_ref()) {
         for index in &same[1..] {
             values[*index] = values[same[0]].clone();

@@ -27,7 +27,7 @@ use crate::db::transaction::range::{TransactionRange, TransactionView};
 use crate::db::transaction::writes::{Savepoint, Writes, WritesMax};
 use crate::durability::Durability;
 use crate::error::{Error, Result};
-use crate::expiry::{Stamp, stored};
+use crate::expiry::Stamp;
 use crate::lock_order::{RankedMutex, rank};
 use crate::operation::{KeyRange, SeqNo};
 use crate::value::{Key, Value};
@@ -142,11 +142,14 @@ impl Transaction {
     pub(super) fn get_stored(&self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<Value>> {
         self.snapshot.check(keyspace)?;
         check_key(key)?;
-        if let Some(written) = self.writes.get(keyspace.id(), key) {
-            return Ok(written.clone().map(Value));
-        }
-        self.reads.lock().add_key(keyspace.id(), key);
-        self.snapshot.get_stored(keyspace, key)
+        let beneath = || {
+            self.reads.lock().add_key(keyspace.id(), key);
+            self.snapshot.get_stored(keyspace, key)
+        };
+        let Some(written) = self.writes.get(keyspace.id(), key) else { return beneath() };
+        let laid =
+            written.as_deref().map_or(Ok(None), |written| Self::laid_over(keyspace, written, beneath))?;
+        Ok(laid.map(Value::from).or_else(|| written.clone().map(Value)))
     }
 
     /// Whether `key` has a value.
@@ -206,9 +209,7 @@ impl Transaction {
         let mut others = Vec::with_capacity(keys.len());
         for (index, key) in keys.iter().enumerate() {
             match self.writes.get(keyspace.id(), key.as_ref()) {
-                Some(written) => {
-                    values[index] = Some(keyspace.values().read_found(written.clone().map(Value))?);
-                }
+                Some(_) => values[index] = Some(self.get(keyspace, key.as_ref())?),
                 None => others.push(index),
             }
         }
@@ -442,7 +443,19 @@ impl Transaction {
         value: &[u8],
     ) -> Result<()> {
         check_value(keyspace, value)?;
-        self.write(keyspace, key, Some(&stored(stamp, value)))
+        self.write(keyspace, key, Some(&keyspace.values().stored(stamp, value)))
+    }
+
+    /// What is written for a key, or that it is removed.
+    pub(super) fn written(&self, keyspace: &Keyspace, key: &[u8]) -> Option<Option<Bytes>> {
+        self.writes.get(keyspace.id(), key).cloned()
+    }
+
+    /// Writes what is stored for operands, or for what they made.
+    pub(super) fn write_merged(&mut self, keyspace: &Keyspace, key: &[u8], stored: &[u8]) -> Result<()> {
+        self.write(keyspace, key, Some(stored))?;
+        self.writes.has_operands(keyspace.id());
+        Ok(())
     }
 
     fn write(&mut self, keyspace: &Keyspace, key: &[u8], value: Option<&[u8]>) -> Result<()> {

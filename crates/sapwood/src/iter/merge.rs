@@ -15,7 +15,7 @@
 //! ```
 //!
 //! Invariants:
-//! 1. Newest first: on equal keys the first queue wins.
+//! 1. Newest first: on equal keys the first queue wins, and operands are laid over what is older.
 //! 2. While a queue has passed over tombstones, each older record is looked up in it before it is returned.
 
 use super::queued::Queued;
@@ -23,6 +23,7 @@ use crate::bounds::{end_at, first_at, successor};
 use crate::cache::pager::Holding;
 use crate::current_state::{CurrentState, State};
 use crate::error::Result;
+use crate::merging::{Merging, is_operands};
 use crate::operation::{KeyspaceId, SeqNo};
 use crate::opq::Change;
 use crate::tree::range::{Direction, Leaves, Step};
@@ -54,6 +55,8 @@ pub(super) struct MergeSpec {
 /// See the module documentation.
 pub(super) struct Merge {
     course: MergeSpec,
+    /// How operands are merged, if there may be any.
+    merging: Option<Merging>,
     /// Newest first.
     queues: Vec<Queued>,
     /// The next key in the queues. Valid once `is_peeked`.
@@ -178,7 +181,8 @@ impl MergeSpec {
     fn queues(&self, bounds: &(Bound<Bytes>, Bound<Bytes>), count: usize) -> Vec<Queued> {
         let queues = self.state.queues().take(count);
         let queued = queues.map(|queue| {
-            Queued::new(Arc::clone(queue), self.keyspace, self.seq, bounds.clone(), self.direction)
+            let of = (self.keyspace, self.state.version.merging(self.keyspace));
+            Queued::new(Arc::clone(queue), of, self.seq, bounds.clone(), self.direction)
         });
         queued.collect()
     }
@@ -224,6 +228,7 @@ impl Merge {
             last: LastKey::Nothing,
             is_passing: false,
             urgency: PATIENCE,
+            merging: course.state.version.merging(course.keyspace),
             course,
         })
     }
@@ -318,7 +323,7 @@ impl Merge {
                         // The walk must not go on behind what the queues have up to there.
                         if self.is_queued_up_to(&key) {
                             run.len += count;
-                            match self.pop_queued() {
+                            match self.pop_queued(None) {
                                 Some((key, Some(value))) => {
                                     break Some((key.clone(), value, LastKey::Key(key)));
                                 }
@@ -355,11 +360,12 @@ impl Merge {
                 }
                 break Some((key, value, LastKey::OfTree));
             }
+            let mut beneath = None;
             if order == Ordering::Equal {
-                self.leaf_next = None;
+                beneath = self.leaf_next.take().map(|(_, value)| value);
                 self.is_leaf_taken = false;
             }
-            match self.pop_queued() {
+            match self.pop_queued(beneath) {
                 Some((key, Some(value))) => break Some((key.clone(), value, LastKey::Key(key))),
                 Some((key, None)) if self.passed(current, &mut run, 1, &key) => break None,
                 _ => {}
@@ -477,10 +483,13 @@ impl Merge {
         first.cloned()
     }
 
-    /// Takes the first key out of all queues, with its newest change.
-    fn pop_queued(&mut self) -> Option<(Bytes, Change)> {
+    /// Takes the first key out of all queues, with its newest change. `beneath`: what the tree has of it.
+    fn pop_queued(&mut self, beneath: Option<Bytes>) -> Option<(Bytes, Change)> {
         let first = self.queued.take()?;
         self.is_peeked = false;
+        if self.merging.is_some() {
+            return self.pop_merged(first, beneath);
+        }
         let mut change: Option<Change> = None;
         for queue in &mut self.queues {
             if queue.peek().is_some_and(|(key, _)| *key == first) {
@@ -492,5 +501,28 @@ impl Merge {
             }
         }
         change.map(|change| (first, change))
+    }
+
+    /// The same where operands are merged: they are laid over what is older.
+    fn pop_merged(&mut self, first: Bytes, beneath: Option<Bytes>) -> Option<(Bytes, Change)> {
+        let (mut stack, mut is_based) = (Vec::new(), false);
+        for queue in &mut self.queues {
+            let change = if queue.peek().is_some_and(|(key, _)| *key == first) {
+                queue.pop().map(|(_, change)| change)
+            } else {
+                (self.is_passing && !is_based && queue.hides(&first)).then_some(None)
+            };
+            if let Some(change) = change.filter(|_| !is_based) {
+                is_based = !change.as_deref().is_some_and(is_operands);
+                stack.push(change);
+            }
+        }
+        if stack.is_empty() {
+            return None;
+        }
+        let merging = self.merging.as_ref()?;
+        let tree = (!is_based).then_some(beneath.as_deref());
+        let all = merging.lay_all(stack.iter().map(|change| change.as_deref()).chain(tree));
+        Some((first, all.map(Bytes::from)))
     }
 }

@@ -5,6 +5,7 @@
 //! 1. What is listed comes in order, each key once, with the change that the reader sees.
 //! 2. What is not listed, up to where tombstones are passed over, is not there or removed.
 
+use crate::merging::Merging;
 use crate::operation::{KeyspaceId, SeqNo};
 use crate::opq::{Change, EmptyUntil, Opq};
 use crate::tree::range::Direction;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 pub(super) struct Queued {
     queue: Arc<Opq>,
     keyspace: KeyspaceId,
+    merging: Option<Merging>,
     seq: SeqNo,
     from: Bound<Bytes>,
     to: Bound<Bytes>,
@@ -44,7 +46,7 @@ const CHUNK: std::ops::RangeInclusive<usize> = 8..=512;
 impl Queued {
     pub fn new(
         queue: Arc<Opq>,
-        keyspace: KeyspaceId,
+        (keyspace, merging): (KeyspaceId, Option<Merging>),
         seq: SeqNo,
         (low, high): (Bound<Bytes>, Bound<Bytes>),
         direction: Direction,
@@ -54,6 +56,7 @@ impl Queued {
         Self {
             queue,
             keyspace,
+            merging,
             seq,
             from,
             to,
@@ -134,7 +137,7 @@ impl Queued {
 
     /// Whether it hides a record of this key, though nothing of it was listed.
     pub fn hides(&self, key: &[u8]) -> bool {
-        self.may_hide(key) && matches!(self.queue.get(self.keyspace, key, self.seq), Some(None))
+        self.may_hide(key) && matches!(self.queue.get(self.keyspace, key, self.seq, None), Some(None))
     }
 
     /// Looks at all that comes behind this key.
@@ -149,11 +152,13 @@ impl Queued {
 
     fn fill(&mut self) {
         let mut chunk = Vec::new();
-        let from = borrowed(&self.from);
+        let (from, merging) = (borrowed(&self.from), self.merging.as_ref());
         self.more = match self.direction {
-            Direction::Up => self.queue.chunk(self.keyspace, from, self.seq, self.chunk_len, &mut chunk),
+            Direction::Up => {
+                self.queue.chunk(self.keyspace, from, self.seq, self.chunk_len, &mut chunk, merging)
+            }
             Direction::Down => {
-                self.queue.chunk_back(self.keyspace, from, self.seq, self.chunk_len, &mut chunk)
+                self.queue.chunk_back(self.keyspace, from, self.seq, self.chunk_len, &mut chunk, merging)
             }
         };
         self.chunk_len = (self.chunk_len * 4).min(*CHUNK.end());

@@ -22,7 +22,8 @@
 //!    are rewritten (see [`Touched`]), except those of one long record.
 //! 6. In a tree whose records may expire, what had expired by the base version's clock counts as removed. What is not
 //!    rewritten is left.
-//! 7. The log areas of all blocks that it rewrites are emptied by the same attempt (see
+//! 7. Operands are laid over what the leaf has of their key, or over nothing ([`crate::merging`]).
+//! 8. The log areas of all blocks that it rewrites are emptied by the same attempt (see
 //!    [`crate::tree::route`]).
 
 mod leaf;
@@ -31,6 +32,7 @@ mod rise;
 use crate::cache::pager::ReadMode;
 use crate::error::{Error, Result};
 use crate::expiry::is_expired;
+use crate::merging::{Merging, is_operands};
 use crate::operation::KeyspaceId;
 use crate::storage::entries::Entries;
 use crate::storage::node::{Node, NodeId};
@@ -44,6 +46,7 @@ use bytes::Bytes;
 use leaf::Leaf;
 use mpsearch::{Visit, mpsearch};
 use rise::Spliced;
+use std::borrow::Cow;
 use std::iter::Peekable;
 use std::ops::Range;
 use std::rc::Rc;
@@ -104,6 +107,7 @@ pub(crate) fn bupdate<C: LeafChange, I: Iterator<Item = C>>(
         is_estimated: tree.is_estimated,
         bytes: tree.bytes,
         now: tree.life.map(|_| base.clock),
+        merging: tree.merging.clone(),
         spliced: Vec::new(),
         top: None,
     };
@@ -168,6 +172,7 @@ struct Update<'a, 'b, C: LeafChange, I: Iterator<Item = C>> {
     bytes: u64,
     /// What has expired by now counts as removed, if records may expire.
     now: Option<u64>,
+    merging: Option<Merging>,
     /// Parents with splices on the level that was last worked on, in key order.
     spliced: Vec<Spliced>,
     /// The nodes that replace the root, and their level.
@@ -185,6 +190,18 @@ impl<C: LeafChange, I: Iterator<Item = C>> Update<'_, '_, C, I> {
         change.value().filter(|value| !self.now.is_some_and(|now| is_expired(value, now)))
     }
 
+    /// A value, or what operands make of the record that the leaf has.
+    fn laid<'c>(
+        &self,
+        value: &'c [u8],
+        old: impl FnOnce() -> Result<Option<Bytes>>,
+    ) -> Result<Cow<'c, [u8]>> {
+        match self.merging.as_ref().filter(|_| is_operands(value)) {
+            Some(merging) => Ok(Cow::Owned(merging.lay(value, old()?.as_deref()))),
+            None => Ok(Cow::Borrowed(value)),
+        }
+    }
+
     /// Counts one record less. An estimate may be too small.
     fn uncount(&mut self) -> Result<()> {
         if !(self.is_estimated && self.len == 0) {
@@ -198,8 +215,9 @@ impl<C: LeafChange, I: Iterator<Item = C>> Update<'_, '_, C, I> {
         let mut packer = Packer::new(0, self.view.keyspace, self.node_len.leaf, [], Bytes::new());
         while let Some(change) = self.changes.next() {
             if let Some(value) = self.value_of(&change) {
+                let value = self.laid(value, || Ok(None))?;
                 self.len += 1;
-                packer.push(self.builder, change.key(), value)?;
+                packer.push(self.builder, change.key(), &value)?;
             }
         }
         let packed = packer.finish(self.builder, true)?;
@@ -261,11 +279,16 @@ impl<C: LeafChange, I: Iterator<Item = C>> Update<'_, '_, C, I> {
                 while old < leaf.count() && leaf.key(old) < key {
                     old += 1;
                 }
+                let exists = old < leaf.count() && leaf.key(old) == key;
+                let old_value = || {
+                    let node = exists.then(|| leaf.node(id, self.view)).transpose()?;
+                    Ok(node.map(|node| node.entry(old).1))
+                };
                 // A removal adds nothing.
-                let value = self.value_of(change);
+                let value = self.value_of(change).map(|value| self.laid(value, old_value)).transpose()?;
+                let value = value.as_deref();
                 let next = value.map(|value| key.len() + value.len());
                 self.pass(&mut packer, (id, leaf), kept..old, next)?;
-                let exists = old < leaf.count() && leaf.key(old) == key;
                 if exists {
                     packer.give_up(id);
                 }

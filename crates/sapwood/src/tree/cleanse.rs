@@ -20,6 +20,7 @@
 use crate::cache::pager::ReadMode;
 use crate::error::{Error, Result};
 use crate::log_area::LogArea;
+use crate::merging::is_operands;
 use crate::operation::OperationRef;
 use crate::storage::node::{Node, NodeId, PIECE};
 use crate::tree::bupdate::{NodeLen, bupdate};
@@ -57,6 +58,7 @@ pub(crate) fn cleanse<'q>(
     out: &mut LeafChangeBuffer<'q>,
 ) -> Result<()> {
     let mut areas = Areas::of(view, blocks.iter().filter_map(|block| block.area.clone()));
+    let merging = view.merging();
     for Cleansing { block, area, changes } in blocks {
         if area.is_none() {
             out.lend(changes);
@@ -68,8 +70,13 @@ pub(crate) fn cleanse<'q>(
             while let Some(before) = logged.next_if(|before| before.key() < change.key) {
                 out.push(before.key(), before.value());
             }
-            logged.next_if(|same| same.key() == change.key);
-            out.push(change.key, change.value);
+            let same = logged.next_if(|same| same.key() == change.key);
+            match (merging, change.value, same) {
+                (Some(merging), Some(newer), Some(older)) if is_operands(newer) => {
+                    out.push(change.key, Some(&merging.lay(newer, older.value())));
+                }
+                _ => out.push(change.key, change.value),
+            }
         }
         logged.for_each(|change| out.push(change.key(), change.value()));
     }
@@ -126,7 +133,8 @@ impl<'a> Areas<'a> {
         if self.read.is_empty() {
             self.read()?;
         }
-        Ok(self.read.pop_front().map(Merged::of))
+        let merging = self.view.merging();
+        Ok(self.read.pop_front().map(|pieces| Merged::of(pieces, merging)))
     }
 
     /// Reads the pieces of the next areas.

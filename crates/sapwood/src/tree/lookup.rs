@@ -2,7 +2,10 @@
 //!
 //! Inner nodes come from the cache, so one read answers: if a log piece has the key the piece is read,
 //! otherwise the leaf. A second read is needed only if a maplet gives a false positive, once in thousands of
-//! searches. A record that was found is remembered in the cache of single records.
+//! searches. A record that was found is remembered in the cache of single records. In keyspaces with a merge operator a search is
+//! [another](merging).
+
+mod merging;
 
 use crate::cache::pager::ReadMode;
 use crate::error::{Error, Result};
@@ -16,6 +19,11 @@ use std::ops::Range;
 
 /// The value of a key. `number`: the reader's state, if the record is to be remembered.
 pub(crate) fn get(view: TreeView<'_>, number: Option<u64>, key: &[u8]) -> Result<Option<Bytes>> {
+    if view.merging().is_some() {
+        let mut value = None;
+        multi_get(view, number, &[key], &mut |_, found| value = Some(found))?;
+        return Ok(value);
+    }
     let Some((mut id, height)) = view.root() else { return Ok(None) };
     for level in (1..=height).rev() {
         let node = view.glance(id, level)?;
@@ -53,6 +61,11 @@ fn logged(view: TreeView<'_>, number: Option<u64>, area: &LogArea, key: &[u8]) -
     Ok(None)
 }
 
+/// How to read for a reader of the state with this number; without one the request is not a reader's.
+fn mode(number: Option<u64>) -> ReadMode {
+    if number.is_some() { ReadMode::Single } else { ReadMode::Inner }
+}
+
 /// Looks up `keys`, which ascend strictly, and calls `found(i, value)` for each that exists. `number`: the
 /// reader's state, if the records are to be remembered.
 pub(crate) fn multi_get<K: AsRef<[u8]>>(
@@ -61,6 +74,9 @@ pub(crate) fn multi_get<K: AsRef<[u8]>>(
     keys: &[K],
     found: &mut dyn FnMut(usize, Bytes),
 ) -> Result<()> {
+    if let Some(merging) = view.merging() {
+        return merging::multi_get(view, (merging, mode(number)), keys, found);
+    }
     let mut strangers = descend_with(view, number, keys, 0, found)?;
     for tried in 1.. {
         if strangers.is_empty() {
@@ -105,7 +121,7 @@ fn descend_with<K: AsRef<[u8]>>(
 /// What is visited for some keys. The key range of a piece's visit may include keys that [`Search::in_log`]
 /// does not send to the piece.
 #[derive(Clone, Copy)]
-enum Place {
+pub(super) enum Place {
     Node(NodeId),
     Piece(NodeId),
 }
@@ -151,9 +167,7 @@ impl<K: AsRef<[u8]>> mpsearch::Tree for Search<'_, K> {
             Place::Node(id) => (id, height as u8),
             Place::Piece(id) => (id, crate::storage::node::PIECE),
         });
-        // Without a number the request is not a reader's.
-        let mode = if self.number.is_some() { ReadMode::Single } else { ReadMode::Inner };
-        self.view.mixed(wanted, mode)
+        self.view.mixed(wanted, mode(self.number))
     }
 
     fn fits(&self, _: usize, visits: &[Visit<Place>]) -> usize {

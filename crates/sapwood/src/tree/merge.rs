@@ -2,10 +2,15 @@
 //! is sorted is a list of positions, by the eight bytes of each key behind the common prefix; whole keys are
 //! compared only if those bytes are equal.
 //!
-//! Invariant: each key comes out once, with its change in the newest piece that has it.
+//! Operands are laid over what older pieces have of their key ([`crate::merging`]), and the result is a copy.
+//!
+//! Invariant: each key comes out once, with its change in the newest piece that has it, or with what operands make of it.
 
+use crate::merging::{Merging, is_operands};
 use crate::storage::node::Node;
 use crate::tree::change::LeafChange;
+use bytes::Bytes;
+use std::collections::HashMap;
 use std::rc::Rc;
 
 /// Position of a change. Ordered by rank; of equal ranks the newest piece comes first.
@@ -24,6 +29,8 @@ struct Slot {
 pub(crate) struct Merged {
     pieces: Rc<[Node]>,
     order: std::vec::IntoIter<Slot>,
+    /// What operands make, by the slot that comes out.
+    laid: HashMap<(u32, u32), Bytes>,
 }
 
 /// One change of a [`Merged`].
@@ -32,6 +39,7 @@ pub(crate) struct Logged {
     pieces: Rc<[Node]>,
     piece: usize,
     index: usize,
+    laid: Option<Bytes>,
 }
 
 impl LeafChange for Logged {
@@ -40,13 +48,16 @@ impl LeafChange for Logged {
     }
 
     fn value(&self) -> Option<&[u8]> {
-        self.pieces[self.piece].logged_value(self.index)
+        match &self.laid {
+            Some(laid) => Some(laid),
+            None => self.pieces[self.piece].logged_value(self.index),
+        }
     }
 }
 
 impl Merged {
-    /// Merges pieces, given oldest first.
-    pub fn of(mut pieces: Vec<Node>) -> Self {
+    /// Merges pieces, given oldest first. `merging`: how operands are, if there may be any.
+    pub fn of(mut pieces: Vec<Node>, merging: Option<&Merging>) -> Self {
         pieces.reverse();
         let pieces: Rc<[Node]> = pieces.into();
         let skip = common_prefix(&pieces);
@@ -60,8 +71,9 @@ impl Merged {
         for alike in order.chunk_by_mut(|a, b| a.rank == b.rank).filter(|alike| alike.len() > 1) {
             alike.sort_unstable_by(|a, b| key(a).cmp(key(b)).then(a.age.cmp(&b.age)));
         }
+        let laid = merging.map(|merging| laid(&pieces, &order, merging)).unwrap_or_default();
         order.dedup_by(|later, earlier| later.rank == earlier.rank && key(later) == key(earlier));
-        Self { order: order.into_iter(), pieces }
+        Self { order: order.into_iter(), pieces, laid }
     }
 }
 
@@ -70,8 +82,33 @@ impl Iterator for Merged {
 
     fn next(&mut self) -> Option<Logged> {
         let Slot { age, index, .. } = self.order.next()?;
-        Some(Logged { pieces: Rc::clone(&self.pieces), piece: age as usize, index: index as usize })
+        let laid = if self.laid.is_empty() { None } else { self.laid.remove(&(age, index)) };
+        Some(Logged { pieces: Rc::clone(&self.pieces), piece: age as usize, index: index as usize, laid })
     }
+}
+
+/// What operands make of what older pieces have of the same key. `order` has equal keys next to each other, newest first.
+fn laid(pieces: &[Node], order: &[Slot], merging: &Merging) -> HashMap<(u32, u32), Bytes> {
+    let key = |slot: &Slot| pieces[slot.age as usize].key(slot.index as usize);
+    let value = |slot: &Slot| pieces[slot.age as usize].logged_value(slot.index as usize);
+    let mut all = HashMap::new();
+    for alike in order.chunk_by(|a, b| a.rank == b.rank && key(a) == key(b)).filter(|alike| alike.len() > 1) {
+        let depth = alike.iter().position(|slot| !value(slot).is_some_and(is_operands));
+        let made = match depth {
+            Some(0) => continue,
+            Some(depth) => merging.lay_all(alike[..=depth].iter().map(value)),
+            // Their value lies in the leaf.
+            None => {
+                let oldest = value(&alike[alike.len() - 1]).map(<[u8]>::to_vec);
+                let newer = alike[..alike.len() - 1].iter().rev().filter_map(value);
+                newer.fold(oldest, |older, newer| Some(merging.lay(newer, older.as_deref())))
+            }
+        };
+        if let Some(made) = made {
+            all.insert((alike[0].age, alike[0].index), made.into());
+        }
+    }
+    all
 }
 
 /// Length of the prefix that all keys have in common; that of the least and the greatest key.
@@ -125,7 +162,7 @@ mod tests {
             for piece in &pieces {
                 model.extend(piece.clone());
             }
-            let merged = Merged::of(pieces.iter().map(piece).collect());
+            let merged = Merged::of(pieces.iter().map(piece).collect(), None);
             let found: Vec<_> =
                 merged.map(|change| (change.key().to_vec(), change.value().map(|value| value[0]))).collect();
             prop_assert_eq!(found, model.into_iter().collect::<Vec<_>>());

@@ -3,10 +3,11 @@
 //! short search ends within a block and never looks at the pieces behind.
 //!
 //! Invariants:
-//! 1. A key is in it once, with its newest change.
+//! 1. A key is in it once, with its newest change, or with what operands make of it; their value may lie in the leaf.
 //! 2. Its next change is right as long as all pieces that may have a key up to that one have been added. The
 //!    search takes no change that lies beyond the leaves whose pieces were added.
 
+use crate::merging::{Merging, is_operands};
 use crate::opq::Change;
 use crate::storage::node::{Node, NodeId};
 use bytes::Bytes;
@@ -19,6 +20,8 @@ pub(crate) struct Overlay {
     /// In the order of the search; the last one may get more pieces.
     blocks: VecDeque<Block>,
     next: Option<(Bytes, Change)>,
+    /// How operands are merged, if there may be any.
+    merging: Option<Merging>,
 }
 
 /// The run that a piece belongs to.
@@ -41,7 +44,7 @@ struct Block {
 
 impl Block {
     /// The next key's newest change.
-    fn peek(&self) -> Option<(Bytes, Change)> {
+    fn peek(&self, merging: Option<&Merging>) -> Option<(Bytes, Change)> {
         let mut first: Option<(&Node, usize)> = None;
         // Newest run first, with a strict comparison, so that of equal keys the newest is taken.
         for run in self.runs.iter().rev() {
@@ -56,7 +59,38 @@ impl Block {
                 }
             }
         }
-        first.map(|(piece, at)| (piece.key_bytes(at), piece.change(at)))
+        let (piece, at) = first?;
+        let (key, change) = (piece.key_bytes(at), piece.change(at));
+        match (merging, &change) {
+            (Some(merging), Some(newest)) if is_operands(newest) => {
+                let change = self.laid(&key, newest, merging);
+                Some((key, change))
+            }
+            _ => Some((key, change)),
+        }
+    }
+
+    /// What the runs have of the next key together.
+    fn laid(&self, key: &[u8], newest: &Bytes, merging: &Merging) -> Change {
+        let of_key = self.runs.iter().rev().filter_map(|run| {
+            let (piece, rest) = run.front()?;
+            let at = if self.upwards { rest.start } else { rest.end - 1 };
+            (piece.key(at) == key).then(|| piece.logged_value(at))
+        });
+        let mut stack: Vec<Option<&[u8]>> = of_key.collect();
+        match stack.iter().position(|change| !change.is_some_and(is_operands)) {
+            Some(base) => {
+                stack.truncate(base + 1);
+                merging.lay_all(stack).map(Bytes::from)
+            }
+            None if stack.len() == 1 => Some(newest.clone()),
+            // Their value lies in the leaf.
+            None => {
+                let oldest = stack.pop().flatten().map(<[u8]>::to_vec);
+                let newer = stack.into_iter().rev().flatten();
+                newer.fold(oldest, |older, newer| Some(merging.lay(newer, older.as_deref()))).map(Bytes::from)
+            }
+        }
     }
 
     /// Moves past `key`, which is the next one.
@@ -80,6 +114,16 @@ impl Block {
 }
 
 impl Overlay {
+    /// Without changes; `merging`: how operands are merged, if there may be any.
+    pub fn new(merging: Option<Merging>) -> Self {
+        Self { merging, ..Self::default() }
+    }
+
+    /// How operands are merged, if there may be any.
+    pub fn merging(&self) -> Option<&Merging> {
+        self.merging.as_ref()
+    }
+
     /// Adds the changes of pieces that lie within the bounds. The pieces of a block come in one call, or in
     /// several without another block in between; those of a run come in the order of the search, and so do
     /// blocks.
@@ -107,7 +151,7 @@ impl Overlay {
     /// Finds the next change.
     fn look(&mut self) {
         while let Some(block) = self.blocks.front() {
-            self.next = block.peek();
+            self.next = block.peek(self.merging.as_ref());
             // The last block may get more pieces.
             if self.next.is_some() || self.blocks.len() == 1 {
                 return;
@@ -133,7 +177,7 @@ impl Overlay {
 
     /// Forgets all changes.
     pub fn clear(&mut self) {
-        *self = Self::default();
+        *self = Self::new(self.merging.take());
     }
 }
 

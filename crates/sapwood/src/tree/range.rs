@@ -19,6 +19,7 @@ pub(crate) use path::Direction;
 
 use crate::cache::pager::{Pager, ReadMode};
 use crate::error::Result;
+use crate::merging::is_operands;
 use crate::operation::KeyspaceId;
 use crate::storage::frames::memory_of;
 use crate::storage::node::Node;
@@ -83,6 +84,7 @@ impl Leaves {
         direction: Direction,
     ) -> Self {
         let groups = Groups::new(pager.pio_max());
+        let overlay = Overlay::new(version.merging(keyspace));
         Self {
             course: ScanSpec { pager, version, keyspace, low, high, direction },
             groups,
@@ -93,7 +95,7 @@ impl Leaves {
             rest: 0..0,
             free: 0,
             is_last: false,
-            overlay: Overlay::default(),
+            overlay,
             held: 0,
             given: LastKey::Nothing,
         }
@@ -223,13 +225,18 @@ impl Leaves {
                 if self.free > 0 {
                     continue;
                 }
+                let mut hidden = None;
                 if is_hidden {
                     match self.course.direction {
                         Direction::Up => self.rest.start += 1,
                         Direction::Down => self.rest.end -= 1,
                     }
+                    hidden = Some(match self.course.direction {
+                        Direction::Up => self.rest.start - 1,
+                        Direction::Down => self.rest.end,
+                    });
                 }
-                match self.pop_logged(&mut passed) {
+                match self.pop_logged(&mut passed, hidden) {
                     Some(step) => return Ok(step),
                     None => continue,
                 }
@@ -244,7 +251,7 @@ impl Leaves {
                 if self.overlay.peek().is_none() {
                     return Ok(Step::End);
                 }
-                match self.pop_logged(&mut passed) {
+                match self.pop_logged(&mut passed, None) {
                     Some(step) => return Ok(step),
                     None => continue,
                 }
@@ -301,14 +308,23 @@ impl Leaves {
         }
     }
 
-    /// Takes the overlay's next change; `None` if it is a removal, and not one of too many.
-    fn pop_logged(&mut self, passed: &mut usize) -> Option<Step> {
+    /// Takes the overlay's next change; `None` if it is a removal, and not one of too many. `hidden`: the leaf's entry of the same
+    /// key.
+    fn pop_logged(&mut self, passed: &mut usize, hidden: Option<usize>) -> Option<Step> {
         let (key, value) = self.overlay.pop()?;
         let Some(value) = value else {
             *passed += 1;
             return (*passed == PASSED_MAX).then_some(Step::Passed(PASSED_MAX, key));
         };
         self.given = LastKey::Key(key.clone());
+        let value = match self.overlay.merging() {
+            Some(merging) if is_operands(&value) => {
+                let leaf = self.leaf.as_ref();
+                let older = hidden.zip(leaf).map(|(at, leaf)| leaf.record(at).1);
+                merging.lay(&value, older).into()
+            }
+            _ => value,
+        };
         Some(Step::Record(key, value))
     }
 

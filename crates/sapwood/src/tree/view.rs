@@ -7,6 +7,7 @@
 use crate::cache::pager::{Coming, Keep, Pager, ReadMode};
 use crate::error::{Error, Result};
 use crate::log_area::LogArea;
+use crate::merging::Merging;
 use crate::operation::KeyspaceId;
 use crate::storage::mapping_table::Address;
 use crate::storage::node::{Node, NodeId, PIECE};
@@ -35,6 +36,11 @@ impl TreeView<'_> {
     pub fn root(&self) -> Option<(NodeId, u8)> {
         let tree = self.version.trees.get(&self.keyspace)?;
         tree.root.map(|root| (root, tree.height))
+    }
+
+    /// How the values of its keyspace are merged, if they are.
+    pub fn merging(&self) -> Option<&Merging> {
+        self.version.merging_of(self.keyspace)
     }
 
     fn address(&self, id: NodeId) -> Result<Address> {

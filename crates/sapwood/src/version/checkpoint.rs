@@ -41,6 +41,7 @@ impl Checkpoint {
             wal_low: Some(version.wal_low),
             wal_high: Some(version.wal_high),
             flushed_seq: Some(version.flushed_seq),
+            begun_flushes: version.begun_flushes.clone(),
             open_segment: Some(0),
             clock: (version.clock > 0).then_some(version.clock),
             ..Edit::default()
@@ -75,7 +76,8 @@ impl Checkpoint {
         };
         let names = metadata.map(named).collect();
         let lives = trees.iter().filter_map(|(id, tree)| Some((*id, tree.life?))).collect();
-        (!trees.is_empty()).then(|| Edit { trees, names, lives, ..Edit::default() })
+        let merges = trees.iter().filter_map(|(id, tree)| Some((*id, tree.merging.clone()?))).collect();
+        (!trees.is_empty()).then(|| Edit { trees, names, lives, merges, ..Edit::default() })
     }
 
     /// Dropped trees, which are few, come behind all others: an id that is not above those before is that of a dropped one, or

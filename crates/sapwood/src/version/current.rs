@@ -23,8 +23,8 @@ use psync::{Access, Read, Volume, Write};
 pub(crate) const FILE: &str = "CURRENT";
 pub(crate) const TEMPORARY: &str = "CURRENT.tmp";
 /// The format that is written.
-pub(crate) const FORMAT: u32 = 9;
-/// The oldest format that is read (8 knows no expiry; 7 has neither removals of ranges in the log nor estimated numbers of records): in
+pub(crate) const FORMAT: u32 = 10;
+/// The oldest format that is read (9 knows no merging; 8 no expiry; 7 has neither removals of ranges in the log nor estimated numbers of records): in
 /// place of granules it counts slots, which are as long as the span. Opening for writing begins a manifest of the present format.
 pub(crate) const FORMAT_OF_SLOTS: u32 = 6;
 const MAGIC: &[u8; 8] = b"sapwood\n";
@@ -166,7 +166,7 @@ mod tests {
     fn golden_bytes_and_back() {
         let bytes = SOUND.encode();
         assert_eq!(bytes.len(), LEN);
-        assert_eq!(&bytes[..12], b"sapwood\n\x09\0\0\0");
+        assert_eq!(&bytes[..12], b"sapwood\n\x0a\0\0\0");
         assert_eq!(Current::decode(&bytes, "db").unwrap(), SOUND);
     }
 
@@ -181,11 +181,12 @@ mod tests {
             other[LEN - 4..].copy_from_slice(&crc.to_le_bytes());
             Current::decode(&other, "db")
         };
-        assert!(matches!(of_format(10), Err(Error::NewerFormat { found: 10, supported: 9, .. })));
-        assert!(matches!(of_format(5), Err(Error::OlderFormat { found: 5, supported: 9, .. })));
+        assert!(matches!(of_format(11), Err(Error::NewerFormat { found: 11, supported: 10, .. })));
+        assert!(matches!(of_format(5), Err(Error::OlderFormat { found: 5, supported: 10, .. })));
         assert_eq!(of_format(6).unwrap(), Current { format: FORMAT_OF_SLOTS, ..SOUND });
         assert_eq!(of_format(7).unwrap(), Current { format: 7, ..SOUND });
         assert_eq!(of_format(8).unwrap(), Current { format: 8, ..SOUND });
+        assert_eq!(of_format(9).unwrap(), Current { format: 9, ..SOUND });
         assert!(matches!(of_format(0), Err(Error::Corrupt { .. })));
         for len in 0..LEN {
             assert!(

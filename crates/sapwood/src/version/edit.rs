@@ -11,6 +11,8 @@
 //!         | 16 keyspace life                                      records of a keyspace may expire: by default so many ms after
 //!                                                               they are inserted, 0: not by default (format 9)
 //!         | 17 time                                               what the database's clock says (format 9)
+//!         | 19 keyspace nlen operator                            values of a keyspace merge by this operator (format 10)
+//!         | 20 seq                                                some of a queue up to this operation is in the trees, not all (format 10)
 //!         | 6 number granule                                      a segment begun at a granule (format 6: in a slot)
 //!         | 7 number used                                         bytes used in a segment now
 //!         | 18 number n (time bytes)*n                            of what was written to leaves of a segment so many bytes expire, by
@@ -32,6 +34,7 @@ use crate::expiring_bytes::{ExpiringBytes, STEPS};
 use crate::expiry::DefaultLife;
 use crate::log_area::Fences;
 use crate::log_area::maplet::KeyHash;
+use crate::merging::{Merging, OPERATOR_NAME_MAX};
 use crate::operation::{KeyspaceId, NUMBER_MAX, SeqNo};
 use crate::storage::mapping_table::{Address, Position};
 use crate::storage::node::{LEVEL_MAX, NodeId};
@@ -53,6 +56,10 @@ pub(crate) struct Edit {
     pub last_keyspace: Option<u32>,
     /// Keyspaces whose records may expire.
     pub lives: Vec<(KeyspaceId, DefaultLife)>,
+    /// Keyspaces with a merge operator.
+    pub merges: Vec<(KeyspaceId, Merging)>,
+    /// Where queues end of which a part is in the trees.
+    pub begun_flushes: Vec<SeqNo>,
     /// What the database's clock says, in milliseconds since 1970.
     pub clock: Option<u64>,
     /// Segments begun: number and first granule.
@@ -161,6 +168,16 @@ impl Edit {
             put_varint(out, u64::from(id.0));
             put_varint(out, *life);
         }
+        for (id, merging) in &self.merges {
+            out.push(19);
+            put_varint(out, u64::from(id.0));
+            put_varint(out, merging.name().len() as u64);
+            out.extend_from_slice(merging.name().as_bytes());
+        }
+        for end in &self.begun_flushes {
+            out.push(20);
+            put_varint(out, *end);
+        }
         if let Some(time) = self.clock {
             out.push(17);
             put_varint(out, time);
@@ -249,6 +266,8 @@ impl Edit {
                 let id = decode_keyspace(reader).ok_or("keyspace whose records expire")?;
                 self.lives.push((id, DefaultLife(reader.varint().ok_or("time to live")?)));
             }
+            Some(19) => self.merges.push(decode_merging(reader).ok_or("keyspace with a merge operator")?),
+            Some(20) => self.begun_flushes.push(decode_number(reader).ok_or("end of a queue")?),
             Some(17) => self.clock = Some(decode_number(reader).ok_or("time")?),
             Some(18) => {
                 self.expiring.push(decode_expiring(reader).ok_or("what expires in a segment")?);
@@ -320,6 +339,12 @@ fn decode_id(reader: &mut Reader<'_>) -> Option<NodeId> {
     reader.varint().filter(|id| *id < ID_MAX).map(NodeId)
 }
 
+fn decode_merging(reader: &mut Reader<'_>) -> Option<(KeyspaceId, Merging)> {
+    let (id, len) = (decode_keyspace(reader)?, reader.length()?);
+    let name = std::str::from_utf8(reader.bytes(len)?).ok()?;
+    (1..=OPERATOR_NAME_MAX).contains(&len).then(|| (id, Merging::named(name.into())))
+}
+
 fn decode_address(reader: &mut Reader<'_>) -> Option<(NodeId, Address)> {
     let id = decode_id(reader)?;
     let position = Position(reader.varint()?);
@@ -370,7 +395,10 @@ fn decode_tree(reader: &mut Reader<'_>, is_estimated: bool) -> Option<(KeyspaceI
     let bytes = reader.varint()?;
     let name_len = reader.length().filter(|len| *len <= NAME_LEN_MAX)?;
     let name = std::str::from_utf8(reader.bytes(name_len)?).ok()?.into();
-    Some((id, Tree { name, root, height, len, bytes, is_estimated, metadata: None, life: None }))
+    Some((
+        id,
+        Tree { name, root, height, len, bytes, is_estimated, metadata: None, life: None, merging: None },
+    ))
 }
 
 #[cfg(test)]
@@ -397,6 +425,7 @@ mod tests {
                         is_estimated: true,
                         metadata: None,
                         life: None,
+                        merging: None,
                     },
                 ),
                 (KeyspaceId(9), Tree::empty("".into())),
@@ -408,6 +437,8 @@ mod tests {
             ],
             last_keyspace: Some(99),
             lives: vec![(KeyspaceId(9), DefaultLife(0)), (KeyspaceId(2), DefaultLife(u64::MAX))],
+            merges: vec![(KeyspaceId(9), Merging::named("add u64".into()))],
+            begun_flushes: vec![7, 300],
             clock: Some(1_790_000_000_000),
             segments: vec![(7, 1), (8, u32::MAX)],
             used: vec![(7, 4096)],

@@ -32,6 +32,8 @@ fn the_lines_of_the_page_run() -> Result<()> {
     assert!(ships.take("key")?.is_some());
     assert_eq!(ships.compare_and_swap("k", Some("old"), Some("new"))?, Err(None));
     assert!(ships.update("n", |old| Some([old.unwrap_or(b""), b"!"].concat()))?.is_none());
+    db.keyspace_with("hits", KeyspaceOptions::new().merge(sapwood::merge::AddU64))?
+        .merge("n", 1u64.to_be_bytes())?;
     db.transact(|tx| tx.insert(&ships, "a", "1"))?;
 
     assert_eq!(ships.range("key"..).count(), 1);

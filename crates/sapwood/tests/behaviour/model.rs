@@ -4,7 +4,8 @@
 use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use sapwood::{Database, Durability, Keyspace};
+use sapwood::merge::Append;
+use sapwood::{Database, Durability, Keyspace, KeyspaceOptions};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -91,6 +92,7 @@ struct Shape {
     background_threads: usize,
     pio_max: usize,
     removes_ranges: bool,
+    merges: bool,
     /// On a real disk, or on a simulated one, which is faster.
     on_disk: bool,
 }
@@ -117,7 +119,12 @@ fn history(seed: u64, shape: &Shape) {
     let mut db = open();
     let names = ["first", "second"];
     let mut models = [Model::new(), Model::new()];
-    let mut keyspaces = names.map(|name| db.keyspace(name).expect("a keyspace"));
+    // What is merged into records of the first one is appended.
+    let keyspace_of = |db: &Database, name: &str| match name {
+        "first" if shape.merges => db.keyspace_with(name, KeyspaceOptions::new().merge(Append)),
+        _ => db.keyspace(name),
+    };
+    let mut keyspaces = names.map(|name| keyspace_of(&db, name).expect("a keyspace"));
     let mut snapshots: Vec<(sapwood::Snapshot, usize, Model)> = Vec::new();
     let mut done = 0;
     while done < shape.operations {
@@ -138,6 +145,14 @@ fn history(seed: u64, shape: &Shape) {
                     if rng.random_bool(removes) {
                         batch.remove(&keyspaces[which], &k);
                         models[which].remove(&k);
+                    } else if shape.merges
+                        && which == 0
+                        && rng.random_bool(0.6)
+                        && models[0].get(&k).is_none_or(|old| old.len() < 2000)
+                    {
+                        let operand = value(&mut rng);
+                        batch.merge(&keyspaces[which], &k, &operand);
+                        models[which].entry(k).or_default().extend(operand);
                     } else {
                         let v = value(&mut rng);
                         batch.insert(&keyspaces[which], &k, &v);
@@ -214,7 +229,7 @@ fn history(seed: u64, shape: &Shape) {
                     drop(keyspaces);
                     db.close().expect("closes");
                     db = open();
-                    names.map(|name| db.keyspace(name).expect("a keyspace"))
+                    names.map(|name| keyspace_of(&db, name).expect("a keyspace"))
                 };
             }
         }
@@ -243,8 +258,8 @@ proptest! {
 
     /// Many short histories: what goes wrong shrinks to a seed and a shape.
     #[test]
-    fn short_histories(seed: u64, space in 1u32..5000, leaf_len in 256usize..2000, pio_max in prop::sample::select(vec![1usize, 3, 64]), background_threads in 0usize..2, removes_ranges: bool) {
-        history(seed, &Shape { operations: 3000, space, leaf_len, background_threads, pio_max, removes_ranges, on_disk: false });
+    fn short_histories(seed: u64, space in 1u32..5000, leaf_len in 256usize..2000, pio_max in prop::sample::select(vec![1usize, 3, 64]), background_threads in 0usize..2, removes_ranges: bool, merges: bool) {
+        history(seed, &Shape { operations: 3000, space, leaf_len, background_threads, pio_max, removes_ranges, merges, on_disk: false });
     }
 }
 
@@ -267,6 +282,7 @@ fn long_histories() {
                 background_threads,
                 pio_max,
                 removes_ranges,
+                merges: removes_ranges || seed == 2,
                 on_disk,
             };
             scope.spawn(move || history(seed, &shape));

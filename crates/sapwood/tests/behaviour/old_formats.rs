@@ -30,6 +30,15 @@ const FORMAT_8: [(&str, &[u8]); 5] = [
     ("wal-0000000003", include_bytes!("format_8/wal-0000000003")),
 ];
 
+/// The same, written by the last program of format 9.
+const FORMAT_9: [(&str, &[u8]); 5] = [
+    ("CURRENT", include_bytes!("format_9/CURRENT")),
+    ("data", include_bytes!("format_9/data")),
+    ("manifest-000002", include_bytes!("format_9/manifest-000002")),
+    ("wal-0000000002", include_bytes!("format_9/wal-0000000002")),
+    ("wal-0000000003", include_bytes!("format_9/wal-0000000003")),
+];
+
 fn written(dir: &Path, files: &[(&str, &[u8])]) -> PathBuf {
     let path = dir.join("db");
     std::fs::create_dir(&path).expect("a directory");
@@ -50,7 +59,7 @@ fn holds(db: &Database, keyspace: &str, records: usize) {
 
 #[test]
 fn databases_of_older_formats_are_read_and_written() {
-    for files in [FORMAT_6, FORMAT_7, FORMAT_8] {
+    for files in [FORMAT_6, FORMAT_7, FORMAT_8, FORMAT_9] {
         goes_on(&files);
     }
 }
@@ -65,7 +74,7 @@ fn goes_on(files: &[(&str, &[u8])]) {
     drop(read_only);
     assert_eq!(current(), files[0].1, "who only reads changes nothing");
     let db = Database::open(&path).expect("opens");
-    assert_eq!(current()[8], 9);
+    assert_eq!(current()[8], 10);
     holds(&db, &name, 300);
     let keyspace = db.keyspace(&name).expect("a keyspace").with_durability(Durability::Buffered);
     for number in 0..20_000u32 {

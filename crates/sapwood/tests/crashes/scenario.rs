@@ -4,6 +4,7 @@
 use psync::{Simulated, Volume};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use sapwood::merge::Append;
 use sapwood::{Builder, Database, Durability, Error, Expiry, Keyspace, KeyspaceOptions};
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -48,6 +49,8 @@ enum Change {
     Insert(Vec<u8>, Vec<u8>, u64),
     Remove(Vec<u8>),
     RemoveRange(Vec<u8>, Vec<u8>),
+    /// What is appended.
+    Merge(Vec<u8>, Vec<u8>),
 }
 
 /// What was done, and what was promised.
@@ -59,6 +62,8 @@ pub struct Workload {
     value_max: usize,
     /// Whether records expire.
     expires: bool,
+    /// Whether operands are merged into records.
+    merges: bool,
     base: (u64, Stored),
     batches: Vec<Vec<Change>>,
     /// Batches up to this one must survive a power loss.
@@ -88,6 +93,7 @@ impl Workload {
             keys,
             value_max,
             expires: seed % 4 < 2,
+            merges: seed % 4 == 2,
             base: (0, Stored::new()),
             batches: Vec::new(),
             durable: 0,
@@ -114,6 +120,8 @@ impl Workload {
     fn keyspace(&self, db: &Database) -> Result<Keyspace, Error> {
         if self.expires {
             db.keyspace_with("main", KeyspaceOptions::new().expiring())
+        } else if self.merges {
+            db.keyspace_with("main", KeyspaceOptions::new().merge(Append))
         } else {
             db.keyspace("main")
         }
@@ -156,6 +164,10 @@ impl Workload {
             } else if self.rng.random_bool(0.25) {
                 batch.remove(keyspace, &key);
                 changes.push(Change::Remove(key));
+            } else if self.merges && self.rng.random_bool(0.6) {
+                let operand = vec![self.rng.random(); self.rng.random_range(0..self.value_max / 4)];
+                batch.merge(keyspace, &key, &operand);
+                changes.push(Change::Merge(key, operand));
             } else {
                 let value = vec![self.rng.random(); self.rng.random_range(0..self.value_max)];
                 if self.expires && self.rng.random_bool(0.5) {
@@ -213,6 +225,9 @@ impl Workload {
                         contents.insert(key.clone(), (value.clone(), *expires));
                     }
                     Change::Remove(key) => _ = contents.remove(key),
+                    Change::Merge(key, operand) => {
+                        contents.entry(key.clone()).or_default().0.extend_from_slice(operand);
+                    }
                     Change::RemoveRange(from, to) => contents.retain(|key, _| key < from || key >= to),
                 }
             }

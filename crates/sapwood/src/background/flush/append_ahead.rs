@@ -123,6 +123,7 @@ impl Flusher {
         // Nothing is held back for leaves, so no memory is needed for that.
         let work = self.ctx.memory.work(self.ctx.memory.shares.work(0, 10 * frozen.queue.bytes()));
         let mut sample = Sample::default();
+        frozen.queue.fold_operands(&|keyspace| base.merging(keyspace));
         let mut builder = VersionBuilder::begin(base, &self.ctx.pager, Box::new(writer));
         let (mut changes, mut bytes, mut appended) = (0, 0, 0);
         let (mut seen, is_given_up) = (0, Cell::new(false));

@@ -3,6 +3,9 @@
 //! Portions bound the space that new copies take before the old ones die. A crash needs no undo: a portion is
 //! either published or it never happened, and the log still holds the whole queue.
 //!
+//! Where operands are merged, a portion that is not the whole queue notes where the queue ends: after a crash its operations come
+//! once more, and operands up to there must not be combined with later ones ([`crate::opq::operands`]).
+//!
 //! Invariant: a portion that is not the whole queue is published only when the queue's log is durable.
 //! Otherwise a power loss could leave one part of a batch in the trees after the log has lost the other part. A
 //! queue applied with a single edit does not need this. If the edit survives a crash, the whole queue does; if
@@ -175,6 +178,9 @@ impl Flusher {
             }
             if next.is_some() {
                 self.in_portions.store(true, Relaxed);
+                if builder.base().has_merging {
+                    builder.edit_mut().begun_flushes.push(frozen.last_seq);
+                }
             }
             match std::mem::replace(&mut sync_log, SyncLog::Done) {
                 SyncLog::Begun(task) => task.wait()?,

@@ -3,6 +3,7 @@
 use super::waiting::{Host, Stage, Waiting};
 use crate::answer::Giver;
 use crate::commit::CommitPipeline;
+use crate::current_state::Queued;
 use crate::db::batch::{Batch, check_key};
 use crate::db::database::Handle;
 use crate::db::keyspace::Keyspace;
@@ -166,9 +167,10 @@ fn begin_get(snapshot: &Snapshot, keyspace: &Keyspace, key: Bytes, moment: Momen
         return Stage::ready(Err(error));
     }
     let engine = &snapshot.handle.engine;
-    match snapshot.state.known(&engine.pager, keyspace.id(), &key, snapshot.seq) {
-        Some(known) => Stage::ready(Ok(known)),
-        None => {
+    let of = (keyspace.id(), snapshot.state.version.merging_of(keyspace.id()));
+    match snapshot.state.known(&engine.pager, of, &key, snapshot.seq) {
+        Queued::Is(known) => Stage::ready(Ok(known.map(Value))),
+        Queued::Nothing | Queued::Operands(_) => {
             let view = || (Arc::clone(&snapshot.state), snapshot.seq);
             let view = (moment == Moment::Snapshot).then(view);
             Stage::Asked(engine.tasks.gatherer.get(keyspace.id(), key, view))

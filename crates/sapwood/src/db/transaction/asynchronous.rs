@@ -1,5 +1,6 @@
 //! The calls of transactions for tasks.
 
+use crate::answer::Giver;
 use crate::db::asynchronous::Waiting;
 use crate::db::asynchronous::methods::begin_commit;
 use crate::db::asynchronous::waiting::{Host, Stage};
@@ -8,6 +9,7 @@ use crate::db::keyspace::Keyspace;
 use crate::db::transaction::Transaction;
 use crate::db::transaction::retry::CONFLICTS_MAX;
 use crate::error::Result;
+use crate::merging::is_operands;
 use crate::value::Value;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -96,6 +98,19 @@ impl Transaction {
         if self.snapshot.check(keyspace).is_ok() {
             if let Some(written) = self.writes.get(keyspace.id(), key) {
                 let value = written.clone().map(Value);
+                let merging = keyspace.values().merging();
+                if let (Some(operands), Some(_)) = (value.clone().filter(|value| is_operands(value)), merging)
+                {
+                    self.reads.lock().add_key(keyspace.id(), key);
+                    let (snapshot, of, key) = (self.snapshot.clone(), keyspace.clone(), key.to_vec());
+                    let readers = &keyspace.handle().engine.tasks.readers;
+                    let laid = move |giver: Giver<Option<Value>>| {
+                        let laid = Self::laid_over(&of, &operands, || snapshot.get_stored(&of, &key));
+                        giver.give(laid.map(|laid| laid.map(Value::from)));
+                    };
+                    let readers = Arc::clone(readers);
+                    return Waiting::get(keyspace, move || Stage::work(&readers, "a get of a task", laid));
+                }
                 return Waiting::get(keyspace, || Stage::ready(Ok(value)));
             }
             self.reads.lock().add_key(keyspace.id(), key);

@@ -16,6 +16,7 @@ use crate::error::Result;
 use crate::expiry::StoredValues;
 use crate::iter::Range;
 use crate::lock_order::{RankedMutex, rank};
+use crate::merging::{is_operands, whole};
 use crate::operation::KeyspaceId;
 use crate::tree::range::Direction;
 use crate::value::{Key, Value};
@@ -146,12 +147,13 @@ impl TransactionRange {
                 End::Back => left.next_back(),
             });
             let Some((key, change)) = written else { return Ok(own.take()) };
+            let mut beneath = None;
             if let Some((stored, _)) = own {
                 match (stored.0.cmp(key), end) {
                     (std::cmp::Ordering::Less, End::Front) | (std::cmp::Ordering::Greater, End::Back) => {
                         return Ok(own.take());
                     }
-                    (std::cmp::Ordering::Equal, _) => *own = None,
+                    (std::cmp::Ordering::Equal, _) => beneath = own.take().map(|(_, value)| value),
                     _ => {}
                 }
             }
@@ -160,6 +162,13 @@ impl TransactionRange {
                 End::Front => self.low = Bound::Excluded(key.clone()),
                 End::Back => self.high = Bound::Excluded(key.clone()),
             }
+            let change = change.map(|stored| match self.values.merging() {
+                Some(merging) if is_operands(&stored) => {
+                    let older = beneath.map(|value| whole(&value));
+                    merging.lay(&stored, older.as_deref()).into()
+                }
+                _ => stored,
+            });
             if let Some(stored) = change
                 && let Some(value) = self.values.read(Value(stored))?
             {

@@ -15,7 +15,8 @@
 
 use crate::conflict::key_ranges::KeyRanges;
 use crate::error::{Error, Result};
-use crate::operation::{KeyRange, KeyspaceId, put_insert, put_remove, put_remove_range};
+use crate::merging::Stored;
+use crate::operation::{KeyRange, KeyspaceId, put_insert, put_merge, put_remove, put_remove_range};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -37,6 +38,8 @@ pub(super) struct Written {
     pub changes: BTreeMap<Bytes, Change>,
     /// Ranges that were removed; what `changes` has in them is newer.
     pub removed: KeyRanges,
+    /// Whether values may be operands.
+    has_operands: bool,
 }
 
 /// A place in a transaction to which it can be rolled back. Made by
@@ -159,6 +162,11 @@ impl Writes {
         Ok(())
     }
 
+    /// From now on values written in this keyspace may be operands.
+    pub fn has_operands(&mut self, keyspace: KeyspaceId) {
+        Arc::make_mut(self.keyspaces.entry(keyspace).or_default()).has_operands = true;
+    }
+
     /// Removes a range.
     pub fn remove_range(&mut self, range: KeyRange<'_>) -> Result<()> {
         let (from, to) = (Bytes::copy_from_slice(range.from), range.to.map(Bytes::copy_from_slice));
@@ -273,9 +281,14 @@ impl Writes {
                 put_remove_range(&mut body, KeyRange { keyspace: *keyspace, from, to });
             }
             for (key, change) in &written.changes {
-                match change {
-                    Some(value) => put_insert(&mut body, *keyspace, key, value),
-                    None => put_remove(&mut body, *keyspace, key),
+                let stored = change.as_deref().filter(|_| written.has_operands).and_then(Stored::decode);
+                match (change, stored) {
+                    // One: a transaction combines its operands.
+                    (_, Some(Stored::Operands(parts))) => {
+                        parts.iter().for_each(|part| put_merge(&mut body, *keyspace, key, part.operand));
+                    }
+                    (Some(value), _) => put_insert(&mut body, *keyspace, key, value),
+                    (None, _) => put_remove(&mut body, *keyspace, key),
                 }
             }
         }
@@ -321,6 +334,7 @@ mod tests {
         for operation in Operations::new(&body) {
             found += 1;
             match operation.unwrap() {
+                Operation::Merge(_) => unreachable!("nothing is merged"),
                 Operation::Change(change) => {
                     content.1.insert(change.key.to_vec(), change.value.map(<[u8]>::to_vec));
                 }

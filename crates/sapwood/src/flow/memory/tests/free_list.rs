@@ -73,10 +73,10 @@ fn queues_and_what_they_have_left_never_take_more_than_two() {
     // And what it may be follows what a queue may take.
     engine.memory.free_list.open(1 << 40);
     engine.memory.balance_memory();
-    let other = Opq::new(&engine.memory.free_list);
+    let other = Opq::new(&engine.memory.free_list, &[]);
     let value = vec![1; 50 << 10];
     let change = |_| OperationRef { keyspace: KeyspaceId(1), key: b"key", value: Some(&value) };
-    other.insert_all((0..200).map(change), 1);
+    other.insert_all((0..200).map(change), 1, &|_| None);
     assert!(other.memory() > 8 << 20);
     drop(other);
     assert_eq!(engine.memory.free_list.bytes(), engine.shares.queue.next_multiple_of(256 << 10));

@@ -1,0 +1,317 @@
+//! Merging through queue, log areas, leaves, crashes and replays.
+
+use crate::merge::{AddU64, Append, MergeOperator};
+use crate::version::manifest::file_name;
+use crate::{Database, Durability, Error, Keyspace, KeyspaceOptions};
+use proptest::prelude::*;
+use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+fn open(volume: &Simulated) -> Database {
+    let shared: Arc<dyn Volume> = Arc::new(volume.clone());
+    Database::builder().memory(4 << 20).background_threads(0).open_on(shared).unwrap()
+}
+
+fn appending(db: &Database) -> Keyspace {
+    db.keyspace_with("main", KeyspaceOptions::new().merge(Append)).unwrap()
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Merge(u16, u8),
+    /// Many keys at once, so that blocks get log areas.
+    MergeMany(u16),
+    Insert(u16, u8),
+    Remove(u16),
+    RemoveRange(u16, u16),
+    Transact(u16, u16),
+    Flush,
+    Compact,
+    Snapshot,
+    Reopen,
+    /// The process is gone, with a flush that had begun.
+    Crash(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let key = 0u16..600;
+    prop_oneof![
+        8 => (key.clone(), any::<u8>()).prop_map(|(key, len)| Step::Merge(key, len)),
+        3 => any::<u16>().prop_map(Step::MergeMany),
+        2 => (key.clone(), any::<u8>()).prop_map(|(key, len)| Step::Insert(key, len)),
+        2 => key.clone().prop_map(Step::Remove),
+        1 => (key.clone(), key.clone()).prop_map(|(from, to)| Step::RemoveRange(from, to)),
+        2 => (key.clone(), key).prop_map(|(one, other)| Step::Transact(one, other)),
+        2 => Just(Step::Flush),
+        1 => Just(Step::Compact),
+        2 => Just(Step::Snapshot),
+        1 => Just(Step::Reopen),
+        2 => any::<u64>().prop_map(Step::Crash),
+    ]
+}
+
+fn key(number: u16) -> [u8; 2] {
+    number.to_be_bytes()
+}
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn merge(model: &mut Model, key: &[u8], operand: &[u8]) {
+    model.entry(key.to_vec()).or_default().extend_from_slice(operand);
+}
+
+fn check(found: impl Iterator<Item = crate::Result<(crate::Key, crate::Value)>>, model: &Model) {
+    let found: Vec<_> =
+        found.map(|item| item.map(|(key, value)| (key.to_vec(), value.to_vec())).unwrap()).collect();
+    let expected: Vec<_> = model.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+    assert_eq!(found.len(), expected.len());
+    for (found, expected) in found.iter().zip(&expected) {
+        assert_eq!(found, expected);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn merging_is_what_one_operand_after_the_other_makes(steps in prop::collection::vec(step(), 1..120)) {
+        run(steps);
+    }
+}
+
+fn run(steps: Vec<Step>) {
+    let mut volume = Simulated::new(7);
+    let mut db = open(&volume);
+    let mut keyspace = appending(&db);
+    let (mut model, mut number) = (Model::new(), 0u32);
+    let mut snapshots = Vec::new();
+    let mut operand = |len: u8| {
+        number += 1;
+        [&number.to_be_bytes()[..], &vec![b'x'; usize::from(len) * 2]].concat()
+    };
+    for step in steps {
+        match step {
+            Step::Merge(at, len) => {
+                let operand = operand(len);
+                keyspace.merge(key(at), &operand).unwrap();
+                merge(&mut model, &key(at), &operand);
+            }
+            Step::MergeMany(from) => {
+                let mut batch = db.batch();
+                for at in 0..60u16 {
+                    let (key, operand) = (key((from.wrapping_add(at * 10)) % 600), operand(9));
+                    batch.merge(&keyspace, key, &operand);
+                    merge(&mut model, &key, &operand);
+                }
+                batch.durability(Durability::Buffered).commit().unwrap();
+            }
+            Step::Insert(at, len) => {
+                let value = operand(len);
+                keyspace.insert(key(at), &value).unwrap();
+                model.insert(key(at).to_vec(), value);
+            }
+            Step::Remove(at) => {
+                keyspace.remove(key(at)).unwrap();
+                model.remove(&key(at)[..]);
+            }
+            Step::RemoveRange(from, to) => {
+                keyspace.remove_range(key(from)..key(to)).unwrap();
+                model.retain(|at, _| !(at[..] >= key(from)[..] && at[..] < key(to)[..]));
+            }
+            Step::Transact(one, other) => {
+                let (first, second, third) = (operand(1), operand(2), operand(3));
+                let mut tx = db.transaction().unwrap();
+                tx.merge(&keyspace, key(one), &first).unwrap();
+                let mark = tx.savepoint();
+                tx.merge(&keyspace, key(one), &third).unwrap();
+                tx.roll_back_to(mark).unwrap();
+                tx.merge(&keyspace, key(other), &second).unwrap();
+                merge(&mut model, &key(one), &first);
+                merge(&mut model, &key(other), &second);
+                check(tx.iter(&keyspace), &model);
+                let read = tx.get(&keyspace, key(one)).unwrap();
+                assert_eq!(read.as_deref(), model.get(&key(one)[..]).map(|value| &value[..]));
+                let both = tx.multi_get(&keyspace, [key(one), key(other)]).unwrap();
+                assert_eq!(both[1].as_deref(), model.get(&key(other)[..]).map(|value| &value[..]));
+                tx.commit().unwrap();
+            }
+            Step::Flush => db.flush().unwrap(),
+            Step::Compact => db.compact().unwrap(),
+            Step::Snapshot => {
+                snapshots.push((db.snapshot(), model.clone()));
+                if snapshots.len() > 3 {
+                    snapshots.remove(0);
+                }
+            }
+            Step::Reopen => {
+                snapshots.clear();
+                drop((keyspace, db));
+                db = open(&volume);
+                keyspace = appending(&db);
+            }
+            Step::Crash(seed) => {
+                snapshots.clear();
+                db.sync().unwrap();
+                // A part of the queue is published, and the process ends.
+                volume.set_capacity(volume.used() + (seed % (300 << 10)));
+                _ = db.flush();
+                volume.set_capacity(u64::MAX);
+                volume = volume.power_loss(seed);
+                db = open(&volume);
+                keyspace = appending(&db);
+            }
+        }
+        check(keyspace.iter(), &model);
+        for (snapshot, model) in &snapshots {
+            check(snapshot.iter(&keyspace), model);
+        }
+    }
+    check(keyspace.iter(), &model);
+    let upside_down = keyspace.iter().rev().map(|item| item.unwrap().0.to_vec());
+    assert!(upside_down.eq(model.keys().rev().cloned()));
+    let keys: Vec<_> = (0..600).map(key).collect();
+    for (key, found) in keys.iter().zip(keyspace.multi_get(&keys).unwrap()) {
+        assert_eq!(found.as_deref(), model.get(&key[..]).map(|value| &value[..]));
+        assert_eq!(keyspace.get(key).unwrap(), found);
+    }
+    db.compact().unwrap();
+    assert_eq!(db.check().unwrap().records as usize, model.len());
+    check(keyspace.iter(), &model);
+}
+
+/// A queue comes to the trees in portions, and the process is gone between them; the next one replays all of it, and may be gone as
+/// well.
+#[test]
+fn operands_come_once_whatever_a_crash_leaves_of_a_flush() {
+    const KEYS: u16 = 6000;
+    let open = |volume: &Simulated| {
+        let shared: Arc<dyn Volume> = Arc::new(volume.clone());
+        let db = Database::builder().memory(64 << 20).background_threads(0).open_on(shared).unwrap();
+        let keyspace = appending(&db);
+        (db, keyspace)
+    };
+    let loaded = Simulated::new(1);
+    let (db, keyspace) = open(&loaded);
+    keyspace.ingest((0..KEYS).map(|number| (key(number), [b'.'; 1000]))).unwrap();
+    drop((keyspace, db));
+    let mut seen = [0; 4];
+    for seed in 0..12u64 {
+        let mut volume = loaded.power_loss(seed);
+        let mut model: Model = (0..KEYS).map(|number| (key(number).to_vec(), vec![b'.'; 1000])).collect();
+        for crash in 0..3u8 {
+            let (db, keyspace) = open(&volume);
+            seen[db.handle.engine.state.load().version.begun_flushes.len()] += 1;
+            check(keyspace.iter(), &model);
+            for chunk in 0..12u16 {
+                let mut batch = db.batch();
+                for number in (chunk..KEYS).step_by(12) {
+                    let operand = [&[b'0' + crash][..], &[b'a' + chunk as u8; 200]].concat();
+                    // Some more often than others, some not at all, and some anew.
+                    match (number + u16::from(crash)) % 7 {
+                        0 => {}
+                        1 if number % 11 == 0 => {
+                            batch.insert(&keyspace, key(number), &operand);
+                            model.insert(key(number).to_vec(), operand);
+                        }
+                        2 if number % 13 == 0 => {
+                            batch.remove(&keyspace, key(number));
+                            model.remove(&key(number)[..]);
+                        }
+                        often => (0..often.min(3)).for_each(|_| {
+                            batch.merge(
+                                &keyspace,
+                                key(number),
+                                &operand[..operand.len() / usize::from(often)],
+                            );
+                            merge(&mut model, &key(number), &operand[..operand.len() / usize::from(often)]);
+                        }),
+                    }
+                }
+                batch.durability(Durability::Buffered).commit().unwrap();
+            }
+            db.sync().unwrap();
+            let manifest =
+                db.handle.engine.publisher.manifest_for_test().as_ref().unwrap().current().manifest;
+            let writes = Filter::kinds([OperationKind::Write]).file(file_name(manifest));
+            volume.fail_nth(
+                writes,
+                [2, 3, 2, 9, 1][(seed as usize >> crash) % 5],
+                Fault::Error,
+                Repeat::Once,
+            );
+            // In small portions.
+            db.handle.engine.flush.shortage.failed(0);
+            _ = db.flush();
+            drop((keyspace, db));
+            volume = volume.power_loss(seed + u64::from(crash));
+        }
+        let (db, keyspace) = open(&volume);
+        check(keyspace.iter(), &model);
+        db.flush().unwrap();
+        check(keyspace.iter(), &model);
+        db.compact().unwrap();
+        check(keyspace.iter(), &model);
+        assert_eq!(db.check().unwrap().records as usize, model.len());
+    }
+    assert!(seen[1] > 5 && seen[2] > 2, "flushes had begun: {seen:?}");
+}
+
+#[test]
+fn options_say_by_what_a_keyspace_merges() {
+    let volume = Simulated::new(1);
+    let db = open(&volume);
+    let adding = KeyspaceOptions::new().merge(AddU64);
+    let hits = db.keyspace_with("hits", adding.clone()).unwrap();
+    assert_eq!(hits.options().unwrap(), adding);
+    db.keyspace_with("hits", adding.clone()).unwrap();
+    let other = db.keyspace_with("hits", KeyspaceOptions::new().merge(Append));
+    assert!(matches!(other, Err(Error::OtherMergeOperator { stored, .. }) if stored == "add u64"));
+    let plain = db.keyspace("plain").unwrap();
+    assert!(matches!(plain.merge("k", "v"), Err(Error::NoMergeOperator { .. })));
+    let late = db.keyspace_with("plain", adding.clone());
+    assert!(matches!(late, Err(Error::NoMergeOperator { .. })));
+    let both = db.keyspace_with("both", adding.clone().expiring());
+    assert!(matches!(both, Err(Error::BadOption { option: "merge", .. })));
+    assert!(matches!(hits.merge("k", "no number"), Err(Error::BadOperand { .. })));
+    hits.insert("k", "no number").unwrap();
+    hits.merge("k", 1u64.to_be_bytes()).unwrap();
+    assert!(matches!(hits.get("k"), Err(Error::MergeFailed { .. })));
+    db.flush().unwrap();
+    assert!(matches!(hits.get("k"), Err(Error::MergeFailed { .. })));
+    hits.insert("k", 1u64.to_be_bytes()).unwrap();
+    assert_eq!(hits.get("k").unwrap().as_deref(), Some(&1u64.to_be_bytes()[..]));
+}
+
+struct Own;
+
+impl MergeOperator for Own {
+    fn name(&self) -> &str {
+        "own"
+    }
+
+    fn apply(&self, value: Option<&[u8]>, operand: &[u8]) -> std::result::Result<Vec<u8>, String> {
+        Ok(self.combine(value.unwrap_or_default(), operand))
+    }
+
+    fn combine(&self, older: &[u8], newer: &[u8]) -> Vec<u8> {
+        [older, b",", newer].concat()
+    }
+}
+
+#[test]
+fn an_own_operator_must_be_told() {
+    let volume = Simulated::new(1);
+    let db = open(&volume);
+    let keyspace = db.keyspace_with("own", KeyspaceOptions::new().merge(Own)).unwrap();
+    keyspace.merge("k", "a").unwrap();
+    drop((keyspace, db));
+    let shared = || Arc::new(volume.clone()) as Arc<dyn Volume>;
+    let unknown = Database::builder().memory(4 << 20).background_threads(0).open_on(shared());
+    assert!(matches!(unknown, Err(Error::UnknownMergeOperator { operator, .. }) if operator == "own"));
+    let builder = Database::builder().memory(4 << 20).background_threads(0).merge_operator(Own);
+    let db = builder.open_on(shared()).unwrap();
+    let keyspace = db.keyspace("own").unwrap();
+    keyspace.merge("k", "b").unwrap();
+    assert_eq!(keyspace.get("k").unwrap().as_deref(), Some(&b",a,b"[..]));
+}

@@ -1,0 +1,126 @@
+//! Search in the tree of a keyspace with a merge operator. A change that a log piece has may be an operand, so all pieces of a block
+//! that should have a key are read, and its leaf: together, with one parallel read. Nothing is remembered in the cache of single
+//! records, which a flush would have to merge as well.
+
+use super::Place;
+use crate::cache::pager::ReadMode;
+use crate::error::{Error, Result};
+use crate::merging::Merging;
+use crate::opq::Change;
+use crate::storage::node::{Node, NodeId, PIECE};
+use crate::tree::view::TreeView;
+use bytes::Bytes;
+use mpsearch::{Visit, fan_out, mpsearch};
+
+/// What is known of a key.
+#[derive(Clone, Default)]
+struct Stack {
+    /// Log pieces that should have the key, newest first.
+    pieces: Vec<NodeId>,
+    /// What was found, each with the index of its piece, or behind all of them for the leaf.
+    found: Vec<(usize, Change)>,
+}
+
+struct Search<'a, K> {
+    view: TreeView<'a>,
+    mode: ReadMode,
+    keys: &'a [K],
+    stacks: Vec<Stack>,
+}
+
+/// Like [`super::multi_get`], in a keyspace with this operator.
+pub(super) fn multi_get<K: AsRef<[u8]>>(
+    view: TreeView<'_>,
+    (merging, mode): (&Merging, ReadMode),
+    keys: &[K],
+    found: &mut dyn FnMut(usize, Bytes),
+) -> Result<()> {
+    let Some((root, height)) = view.root() else { return Ok(()) };
+    let mut search = Search { view, mode, keys, stacks: vec![Stack::default(); keys.len()] };
+    mpsearch(&mut search, Place::Node(root), usize::from(height), 0..keys.len(), view.pager.pio_max())?;
+    for (index, Stack { found: mut stack, .. }) in search.stacks.into_iter().enumerate() {
+        stack.sort_unstable_by_key(|(age, _)| *age);
+        let newest_first = stack.iter().map(|(_, change)| change.as_deref());
+        if let Some(value) = merging.lay_all(newest_first) {
+            found(index, value.into());
+        }
+    }
+    Ok(())
+}
+
+impl<K: AsRef<[u8]>> mpsearch::Tree for Search<'_, K> {
+    type Place = Place;
+    type Node = Node;
+    type Error = Error;
+
+    fn read(&mut self, height: usize, group: &[Visit<Place>]) -> Result<Vec<Node>> {
+        let wanted = group.iter().map(|visit| match visit.place {
+            Place::Node(id) => (id, height as u8),
+            Place::Piece(id) => (id, PIECE),
+        });
+        self.view.mixed(wanted, self.mode)
+    }
+
+    fn fits(&self, _: usize, visits: &[Visit<Place>]) -> usize {
+        let len = |visit: &Visit<Place>| match visit.place {
+            Place::Node(id) | Place::Piece(id) => self.view.len_of(id) as usize,
+        };
+        self.view.pager.reader.fits(visits.iter().map(len))
+    }
+
+    fn descend(
+        &mut self,
+        height: usize,
+        node: Node,
+        visit: Visit<Place>,
+        below: &mut Vec<Visit<Place>>,
+    ) -> Result<()> {
+        if height == 1
+            && let Some(area) = self.view.log(node.name().id)
+        {
+            let mut wanted: Vec<(NodeId, usize)> = Vec::new();
+            for index in visit.keys.clone() {
+                let pieces: Vec<_> = area.candidates(self.keys[index].as_ref()).collect();
+                wanted.extend(pieces.iter().map(|piece| (*piece, index)));
+                self.stacks[index].pieces = pieces;
+            }
+            wanted.sort_unstable();
+            for of_piece in wanted.chunk_by(|a, b| a.0 == b.0) {
+                let (piece, first) = of_piece[0];
+                let (_, last) = of_piece[of_piece.len() - 1];
+                below.push(Visit { place: Place::Piece(piece), keys: first..last + 1 });
+            }
+        }
+        fan_out::<[u8], _, _>(
+            visit.keys,
+            |index| self.keys[index].as_ref(),
+            |key| node.child_for(key),
+            |child| (child + 1 < node.count()).then(|| node.key(child + 1)),
+            |child, keys| {
+                if keys.clone().any(|index| !node.lacks(child, self.keys[index].as_ref())) {
+                    below.push(Visit { place: Place::Node(node.child(child)), keys });
+                }
+            },
+        );
+        Ok(())
+    }
+
+    fn deliver(&mut self, group: Vec<(Visit<Place>, Node)>) -> Result<()> {
+        for (visit, node) in group {
+            for index in visit.keys {
+                let Ok(at) = node.search(self.keys[index].as_ref()) else { continue };
+                let stack = &mut self.stacks[index];
+                let found = match visit.place {
+                    Place::Node(_) => (stack.pieces.len(), Some(node.lasting(node.record(at).1))),
+                    Place::Piece(id) => match stack.pieces.iter().position(|piece| *piece == id) {
+                        Some(age) => (age, node.logged_value(at).map(|value| node.lasting(value))),
+                        // It was visited for another key.
+                        None => continue,
+                    },
+                };
+                stack.found.push(found);
+            }
+        }
+        Ok(())
+    }
+}
