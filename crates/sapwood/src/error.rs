@@ -264,7 +264,8 @@ pub enum Error {
     /// The database has a keyspace whose merge operator this program did not name.
     #[error(
         "values of keyspace {keyspace:?} merge by {operator:?}, which is none of Sapwood's own operators: tell it with \
-         `Builder::merge_operator` before the database is opened"
+         `Builder::merge_operator` before the database is opened, or open it with `Builder::read_only`, where only operands that \
+         wait for their values are errors"
     )]
     UnknownMergeOperator {
         /// The keyspace.

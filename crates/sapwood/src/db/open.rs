@@ -206,16 +206,25 @@ fn create(volume: &Arc<dyn Volume>, entries: &[Entry], options: &Builder, path: 
 /// the log's.
 const LEFTOVER_MAX: u64 = 256;
 
-/// Finds the operators that keyspaces merge by. Values have at most so many bytes.
-fn find_operators(version: &mut Version, operators: &MergeOperators, value_max: usize) -> Result<()> {
+/// Finds the operators that keyspaces merge by. Values have at most so many bytes. What only reads can do without: what has been
+/// merged is there, and operands that wait are errors.
+fn find_operators(
+    version: &mut Version,
+    operators: &MergeOperators,
+    (value_max, read_only): (usize, bool),
+) -> Result<()> {
     let merging: Vec<_> = version.trees.iter().filter(|(_, tree)| tree.merging.is_some()).collect();
     let merging: Vec<_> = merging.into_iter().map(|(id, tree)| (id, tree.clone())).collect();
     for (id, tree) in merging {
         let name = tree.merging.as_ref().map_or("", Merging::name);
-        let operator = operators.find(name).ok_or_else(|| Error::UnknownMergeOperator {
-            keyspace: tree.name.to_string(),
-            operator: name.into(),
-        })?;
+        let operator = match operators.find(name) {
+            Some(operator) => operator,
+            None if read_only => continue,
+            None => {
+                let (keyspace, operator) = (tree.name.to_string(), name.into());
+                return Err(Error::UnknownMergeOperator { keyspace, operator });
+            }
+        };
         version.trees.insert(id, Tree { merging: Some(Merging::new(operator, value_max)), ..tree });
     }
     Ok(())
@@ -233,7 +242,7 @@ fn start(
     let read_only = options.is_read_only();
     let mut version = replayed.version.clone();
     let shares = options.shares(current.span);
-    find_operators(&mut version, options.merge_operators(), value_max(shares.value))?;
+    find_operators(&mut version, options.merge_operators(), (value_max(shares.value), read_only))?;
     let version = Arc::new(version);
     let data = volume.open(pager::FILE, Access { write: !read_only, direct: true, ..Access::default() })?;
     // Before anything is written.

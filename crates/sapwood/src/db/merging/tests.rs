@@ -305,13 +305,24 @@ fn an_own_operator_must_be_told() {
     let db = open(&volume);
     let keyspace = db.keyspace_with("own", KeyspaceOptions::new().merge(Own)).unwrap();
     keyspace.merge("k", "a").unwrap();
+    db.flush().unwrap();
     drop((keyspace, db));
     let shared = || Arc::new(volume.clone()) as Arc<dyn Volume>;
     let unknown = Database::builder().memory(4 << 20).background_threads(0).open_on(shared());
     assert!(matches!(unknown, Err(Error::UnknownMergeOperator { operator, .. }) if operator == "own"));
+    // What only reads finds what has been merged.
+    let reading = || Database::builder().memory(4 << 20).read_only(true).open_on(shared()).unwrap();
+    let found = reading().keyspace("own").unwrap().get("k");
+    assert!(found.is_ok_and(|value| value.as_deref() == Some(b",a")));
     let builder = Database::builder().memory(4 << 20).background_threads(0).merge_operator(Own);
     let db = builder.open_on(shared()).unwrap();
     let keyspace = db.keyspace("own").unwrap();
     keyspace.merge("k", "b").unwrap();
     assert_eq!(keyspace.get("k").unwrap().as_deref(), Some(&b",a,b"[..]));
+    db.sync().unwrap();
+    let volume = volume.power_loss(1);
+    let crashed =
+        Database::builder().memory(4 << 20).read_only(true).open_on(Arc::new(volume) as Arc<dyn Volume>);
+    let waits = crashed.unwrap().keyspace("own").unwrap().get("k");
+    assert!(matches!(waits, Err(Error::MergeFailed { .. })), "{waits:?}");
 }
