@@ -1,12 +1,13 @@
 # All that people and CI do here. `make` lists it.
 
 CARGO ?= cargo
+BUILD ?= --build
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-root lint docs bench fuzz probe lab arena peers
+.PHONY: help demo test test-root lint docs bench fuzz probe lab arena bench-transactions peers
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## Build for release and show the store at work
 	$(CARGO) run --release --package sapwood-cli --bin sapwood -- tour
@@ -39,6 +40,10 @@ lab: ## Run the published experiments again, and make a page of them (DIR=direct
 
 arena: ## Race Sapwood against other stores, all under one memory limit (DIR=directory on the disk; hours)
 	$(CARGO) run --release --package lab -- arena --build --dir $(or $(DIR),.)
+
+bench-transactions: ## Race transactions against those of other stores (DIR=directory on the disk, BUILD= for the worker that is there; half an hour)
+	$(CARGO) run --release --package lab -- arena $(BUILD) --dir $(or $(DIR),.) --workloads transactions --memory 256M --records 1000000 \
+		--steady 3s --warm-up 2s --cap 60s --settle 1s --repeat 1
 
 peers: ## Build, check and test the adapters to these other stores (minutes; no part of `make test`)
 	cd crates/peers && $(CARGO) fmt --check && $(CARGO) clippy --all-targets -- -D warnings && $(CARGO) test

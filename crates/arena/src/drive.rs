@@ -4,7 +4,9 @@
 //! 1. what a store answers is checked against the records while it is measured: a wrong or missing value is an error, not a
 //!    figure;
 //! 2. a workload ends when its work or its time is over, whatever comes first, and a call under way is waited for;
-//! 3. writes that are not durable one by one are made durable at the end, within the time that is measured.
+//! 3. each transaction adds one to the numbers in its records; if their sum does not tell how many were committed, an update was
+//!    lost or made twice, and that is an error, not a figure;
+//! 4. writes that are not durable one by one are made durable at the end, within the time that is measured.
 
 use crate::engine::{Change, Engine, Failed, Level, Result, Session};
 use crate::outcome::{Latencies, Outcome};
@@ -33,6 +35,12 @@ const BATCH: u64 = 1000;
 
 /// Keys of a multi_get.
 const KEYS: usize = 64;
+
+/// Records of a transaction.
+const OF_A_TRANSACTION: usize = 4;
+
+/// Where in a value its number is: behind the tag.
+const NUMBER: std::ops::Range<usize> = 8..16;
 
 /// Runs `workload` on a store that `held` describes, and calls `progress` with the share that is done, every now and then.
 ///
@@ -69,19 +77,68 @@ pub fn drive(
     if let Some(calls) = fixed {
         return scene(limits.cap, calls).run(seed, progress);
     }
-    let mut before = (0, 0);
-    if workload.level() == Level::Buffered && !limits.warm_up.is_zero() {
+    if workload.is_transactional() && records.value_len < NUMBER.end {
+        let what =
+            format!("values need {} bytes, for a number in each, and have {}", NUMBER.end, records.value_len);
+        return Err(Failed::new("run transactions", what));
+    }
+    let sum = if workload.is_transactional() { Some(sum(engine, records)?) } else { None };
+    // The device's counters go on from the beginning of the warm-up to the end of the settling, and so do the bytes that they are divided by.
+    let mut others = Work::default();
+    if is_warmed_up(workload) && !limits.warm_up.is_zero() {
         let warm_up = scene(limits.warm_up, u64::MAX).run(seed ^ 0x7761_726d, &mut |_| progress(0.0))?;
-        before = (warm_up.bytes_written, warm_up.bytes_read);
+        others.operations += warm_up.operations;
+        others.written += warm_up.bytes_written;
+        others.read += warm_up.bytes_read;
     }
     let steady = if workload == Workload::OpenKilled { limits.cap } else { limits.steady };
     let measured = scene(steady, u64::MAX).run(seed, progress)?;
-    // The device's counters go on from the beginning of the warm-up to the end of the settling, and so do the bytes that they are divided by.
+    if let Some((before, read_before)) = sum {
+        let (after, read_after) = self::sum(engine, records)?;
+        others.read += read_before + read_after;
+        let transactions = measured.operations + others.operations;
+        check_sum(after.wrapping_sub(before), transactions)?;
+    }
     Ok(Outcome {
-        bytes_written: measured.bytes_written + before.0,
-        bytes_read: measured.bytes_read + before.1,
+        bytes_written: measured.bytes_written + others.written,
+        bytes_read: measured.bytes_read + others.read,
         ..measured
     })
+}
+
+/// Whether calls are made before those that count. A new database has nothing to warm up.
+fn is_warmed_up(workload: Workload) -> bool {
+    workload.level() == Level::Buffered || workload.is_transactional()
+}
+
+/// The sum of the numbers in all records, and the bytes that were read for it.
+fn sum(engine: &dyn Engine, records: &Records) -> Result<(u64, u64)> {
+    let (mut sum, mut read, mut key, mut bad) = (0u64, 0, Vec::new(), None);
+    records.key(0, &mut key);
+    engine.session()?.scan(&key, u64::MAX, &mut |key, value| {
+        match number_in(value) {
+            Some(number) => sum = sum.wrapping_add(number),
+            None => bad = records.number(key),
+        }
+        read += records.len();
+        bad.is_none()
+    })?;
+    bad.map_or(Ok((sum, read)), |number| Err(wrong("add up", number, Some(false))))
+}
+
+fn number_in(value: &[u8]) -> Option<u64> {
+    Some(u64::from_le_bytes(value.get(NUMBER)?.try_into().ok()?))
+}
+
+fn check_sum(added: u64, transactions: u64) -> Result<()> {
+    let expected = transactions * OF_A_TRANSACTION as u64;
+    if added == expected {
+        return Ok(());
+    }
+    let what = format!(
+        "{transactions} were committed, which add {expected} to the records; {added} was added: updates are lost, or made twice"
+    );
+    Err(Failed::new("add up after transactions", what))
 }
 
 fn choice(workload: Workload, count: u64) -> Choice {
@@ -89,6 +146,12 @@ fn choice(workload: Workload, count: u64) -> Choice {
         Workload::YcsbA | Workload::YcsbB | Workload::YcsbC | Workload::YcsbE | Workload::YcsbF => {
             Choice::zipfian(count)
         }
+        Workload::TxZipf1
+        | Workload::TxZipf4
+        | Workload::TxZipf16
+        | Workload::DurableTxZipf1
+        | Workload::DurableTxZipf4
+        | Workload::DurableTxZipf16 => Choice::zipfian(count),
         Workload::YcsbD => Choice::latest(count),
         _ => Choice::Uniform,
     }
@@ -124,6 +187,8 @@ struct Work {
     read: u64,
     /// A scan that had to end before its work was done.
     cut: bool,
+    /// How often a transaction was run again.
+    conflicts: u64,
 }
 
 impl Scene<'_> {
@@ -179,6 +244,7 @@ impl Scene<'_> {
             bytes_read: work.read,
             latency: latencies.latency(),
             done: done.min(1.0),
+            conflicts: work.conflicts,
         })
     }
 
@@ -202,6 +268,7 @@ impl Work {
             written: self.written + other.written,
             read: self.read + other.read,
             cut: self.cut || other.cut,
+            conflicts: self.conflicts + other.conflicts,
         }
     }
 }
@@ -265,6 +332,18 @@ impl<'a> Hand<'a> {
                     records.key(*number, key);
                 }
             }
+            _ if workload.is_transactional() => {
+                for at in 0..OF_A_TRANSACTION {
+                    let number = loop {
+                        let number = held.choose(&self.scene.choice, &mut self.random);
+                        if !self.numbers[..at].contains(&number) {
+                            break number;
+                        }
+                    };
+                    self.numbers[at] = number;
+                    records.key(number, &mut self.keys[at]);
+                }
+            }
             _ => {}
         }
     }
@@ -295,6 +374,18 @@ impl<'a> Hand<'a> {
                 }
             }
             Workload::Update | Workload::OpenKilled => self.update(),
+            Workload::Tx1
+            | Workload::Tx4
+            | Workload::Tx16
+            | Workload::TxZipf1
+            | Workload::TxZipf4
+            | Workload::TxZipf16
+            | Workload::DurableTx1
+            | Workload::DurableTx4
+            | Workload::DurableTx16
+            | Workload::DurableTxZipf1
+            | Workload::DurableTxZipf4
+            | Workload::DurableTxZipf16 => self.transact(),
         }
     }
 
@@ -391,6 +482,23 @@ impl<'a> Hand<'a> {
         let number = self.choose();
         let work = self.get_number(number)?.and(self.put(number)?);
         Ok(Work { operations: 1, ..work })
+    }
+
+    /// Adds one to the numbers in records that were chosen before.
+    fn transact(&mut self) -> Result<Work> {
+        let (records, numbers) = (self.scene.records, &self.numbers);
+        let conflicts = self.session.modify(&self.keys[..OF_A_TRANSACTION], &mut |at, value| {
+            let fitting = value.filter(|value| records.fits(numbers[at], value));
+            let number = fitting.and_then(number_in);
+            let (Some(value), Some(number)) = (fitting, number) else {
+                return Err(wrong("a transaction's read", numbers[at], value.map(|_| false)));
+            };
+            let mut value = value.to_vec();
+            value[NUMBER].copy_from_slice(&number.wrapping_add(1).to_le_bytes());
+            Ok(value)
+        })?;
+        let bytes = OF_A_TRANSACTION as u64 * records.len();
+        Ok(Work { operations: 1, written: bytes, read: bytes, conflicts, ..Work::default() })
     }
 
     fn put(&mut self, number: u64) -> Result<Work> {

@@ -3,7 +3,8 @@
 //! Invariants that an adapter keeps:
 //! 1. a [`Session::write`] happens wholly or not at all, and has the [`Level`] that the store was opened with when it returns;
 //! 2. reads see every write that returned before they began, from whichever session;
-//! 3. a scan gives records in the order of their keys, each once, all of one moment if the store can do that.
+//! 3. a scan gives records in the order of their keys, each once, all of one moment if the store can do that;
+//! 4. a [`Session::modify`] has the effect that it would have if no other write came between its reads and its writes.
 
 use crate::records::Kind;
 use serde::{Deserialize, Serialize};
@@ -71,6 +72,9 @@ pub struct Settings {
     /// Its way to the disk.
     #[serde(default)]
     pub disk: Disk,
+    /// Whether there will be transactions: stores that have a kind of database of its own for them open that.
+    #[serde(default)]
+    pub transactions: bool,
 }
 
 /// A change to one record.
@@ -139,4 +143,21 @@ pub trait Session {
     /// # Errors
     /// What the store says.
     fn write(&mut self, changes: &[Change<'_>]) -> Result<()>;
+
+    /// Replaces the values of `keys` by what `change` makes of them, as one transaction. It is given the place of a key in `keys`
+    /// and its value, if there is one, and is called for all of them again when the transaction has to be repeated. Says how often
+    /// that was.
+    ///
+    /// # Errors
+    /// What `change` and the store say; then nothing is changed. A store without such transactions says that.
+    fn modify(&mut self, keys: &[Vec<u8>], change: &mut Modify<'_>) -> Result<u64> {
+        let _ = (keys, change);
+        Err(Failed::new(
+            "run a transaction",
+            "this store has none in which several records are read and written",
+        ))
+    }
 }
+
+/// What becomes of a value: see [`Session::modify`].
+pub type Modify<'a> = dyn FnMut(usize, Option<&[u8]>) -> Result<Vec<u8>> + 'a;

@@ -61,6 +61,9 @@ pub struct Outcome {
     pub latency: Latency,
     /// The share of the work that was done when the time ended: 1 if all of it was.
     pub done: f64,
+    /// How often transactions were run again, since others had changed what they read.
+    #[serde(default)]
+    pub conflicts: u64,
 }
 
 impl Outcome {

@@ -61,6 +61,18 @@ workloads! {
     YcsbD "ycsb-d" "YCSB D: 95 % reads of the latest, 5 % inserts" "operations";
     YcsbE "ycsb-e" "YCSB E: 95 % scans of 1 to 100, 5 % inserts" "operations";
     Update "update" "uniform update, 4 threads, twice the database" "updates";
+    Tx1 "tx-1" "transactions of 4 uniform records, 1 thread" "transactions";
+    Tx4 "tx-4" "transactions of 4 uniform records, 4 threads" "transactions";
+    Tx16 "tx-16" "transactions of 4 uniform records, 16 threads" "transactions";
+    TxZipf1 "tx-zipf-1" "transactions of 4 records by Zipf, 1 thread" "transactions";
+    TxZipf4 "tx-zipf-4" "transactions of 4 records by Zipf, 4 threads" "transactions";
+    TxZipf16 "tx-zipf-16" "transactions of 4 records by Zipf, 16 threads" "transactions";
+    DurableTx1 "durable-tx-1" "durable transactions of 4 uniform records, 1 thread" "transactions";
+    DurableTx4 "durable-tx-4" "durable transactions of 4 uniform records, 4 threads" "transactions";
+    DurableTx16 "durable-tx-16" "durable transactions of 4 uniform records, 16 threads" "transactions";
+    DurableTxZipf1 "durable-tx-zipf-1" "durable transactions of 4 records by Zipf, 1 thread" "transactions";
+    DurableTxZipf4 "durable-tx-zipf-4" "durable transactions of 4 records by Zipf, 4 threads" "transactions";
+    DurableTxZipf16 "durable-tx-zipf-16" "durable transactions of 4 records by Zipf, 16 threads" "transactions";
     OpenKilled "open-killed" "open after SIGKILL" "opens";
     DeleteHalf "delete-half" "delete half, batches of 1000" "records";
     ScanDeleted "scan-deleted" "full scan after deleting half" "records";
@@ -83,7 +95,14 @@ impl Workload {
     /// How durable its writes are.
     pub fn level(self) -> Level {
         match self {
-            Self::DurablePut1 | Self::DurablePut16 => Level::Durable,
+            Self::DurablePut1
+            | Self::DurablePut16
+            | Self::DurableTx1
+            | Self::DurableTx4
+            | Self::DurableTx16
+            | Self::DurableTxZipf1
+            | Self::DurableTxZipf4
+            | Self::DurableTxZipf16 => Level::Durable,
             _ => Level::Buffered,
         }
     }
@@ -91,8 +110,17 @@ impl Workload {
     /// Threads.
     pub fn threads(self) -> usize {
         match self {
-            Self::DurablePut16 | Self::Get16 => 16,
-            Self::Get4
+            Self::DurablePut16
+            | Self::Get16
+            | Self::Tx16
+            | Self::TxZipf16
+            | Self::DurableTx16
+            | Self::DurableTxZipf16 => 16,
+            Self::Tx4
+            | Self::TxZipf4
+            | Self::DurableTx4
+            | Self::DurableTxZipf4
+            | Self::Get4
             | Self::YcsbA
             | Self::YcsbB
             | Self::YcsbC
@@ -103,6 +131,11 @@ impl Workload {
             | Self::OpenKilled => 4,
             _ => 1,
         }
+    }
+
+    /// Whether it is of transactions ([`crate::Session::modify`]).
+    pub fn is_transactional(self) -> bool {
+        self.unit() == "transactions"
     }
 
     /// Whether it is over when its work is done, and not when its time is.
@@ -154,6 +187,16 @@ mod tests {
             assert_eq!(serde_json::to_string(workload).unwrap(), format!("{:?}", workload.name()));
         }
         assert_eq!(Workload::find("ycsb-g"), None);
+    }
+
+    #[test]
+    fn what_is_of_transactions_is_called_so() {
+        for workload in Workload::ALL {
+            let name = workload.name();
+            assert_eq!(workload.is_transactional(), name.contains("tx"), "{name}");
+            assert_eq!(workload.level() == Level::Durable, name.contains("durable"), "{name}");
+        }
+        assert_eq!(Workload::ALL.iter().filter(|workload| workload.is_transactional()).count(), 12);
     }
 
     #[test]

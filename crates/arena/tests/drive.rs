@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed test is what it is for")]
 
 use arena::{
-    Answer, Change, Engine, Failed, Held, Kind, Level, Limits, Open, Order, Records, Result, Session,
+    Answer, Change, Engine, Failed, Held, Kind, Level, Limits, Modify, Open, Order, Records, Result, Session,
     Settings, Start, Workload, drive, serve,
 };
 use parking_lot::RwLock;
@@ -29,6 +29,8 @@ enum Fault {
     Mixes,
     /// Scans backwards.
     Reverses,
+    /// Lets others write between the reads and the writes of a transaction.
+    Races,
 }
 
 impl Engine for Memory {
@@ -78,13 +80,29 @@ impl Session for Hand<'_> {
         }
         Ok(())
     }
+    fn modify(&mut self, keys: &[Vec<u8>], change: &mut Modify<'_>) -> Result<u64> {
+        let mut map = self.0.map.write();
+        let changed = keys
+            .iter()
+            .enumerate()
+            .map(|(at, key)| Ok((key.clone(), change(at, map.get(key).map(Vec::as_slice))?)));
+        let changed = changed.collect::<Result<Vec<_>>>()?;
+        if self.0.fault == Fault::Races {
+            drop(map);
+            std::thread::yield_now();
+            map = self.0.map.write();
+        }
+        map.extend(changed);
+        // As if it had been repeated once.
+        Ok(1)
+    }
 }
 
 const RECORDS: Records = Records { count: 3000, key_len: 16, value_len: 24, kind: Kind::Incompressible };
 
 const LIMITS: Limits = Limits {
     cap: Duration::from_secs(30),
-    steady: Duration::from_millis(30),
+    steady: Duration::from_millis(100),
     warm_up: Duration::from_millis(5),
 };
 
@@ -120,6 +138,8 @@ fn every_workload_runs_and_counts_what_it_did() {
             Workload::ScanAll | Workload::ScanDeleted => Some((held.count(), 1)),
             _ => None,
         };
+        let conflicts = if workload.is_transactional() { outcome.calls } else { 0 };
+        assert_eq!(outcome.conflicts, conflicts, "{workload}");
         if let Some(expected) = expected {
             assert_eq!((outcome.operations, outcome.calls), expected, "{workload}");
         }
@@ -161,6 +181,28 @@ fn a_store_that_is_wrong_gets_no_figures() {
             drive(*workload, &engine, &RECORDS, &held, &limits, 1, &mut |_| ()).unwrap_err();
         }
     }
+}
+
+/// Found out at the end, when the numbers in the records are added up.
+#[test]
+fn a_store_that_loses_updates_gets_no_figures() {
+    for workload in [Workload::TxZipf4, Workload::DurableTxZipf16] {
+        let held = Held::new(RECORDS.count, 0);
+        let engine = Memory { fault: Fault::Races, ..Memory::default() };
+        drive(Workload::RandomLoad, &engine, &RECORDS, &held, &LIMITS, 1, &mut |_| ()).unwrap();
+        let limits = Limits { steady: Duration::from_millis(300), ..LIMITS };
+        let error = drive(workload, &engine, &RECORDS, &held, &limits, 1, &mut |_| ()).unwrap_err();
+        assert!(error.to_string().contains("updates are lost"), "{error}");
+    }
+}
+
+#[test]
+fn transactions_need_room_for_a_number_in_each_value() {
+    let records = Records { value_len: 15, ..RECORDS };
+    let held = Held::new(records.count, 0);
+    let engine = Memory::default();
+    let error = drive(Workload::Tx1, &engine, &records, &held, &LIMITS, 1, &mut |_| ()).unwrap_err();
+    assert!(error.to_string().contains("16 bytes"), "{error}");
 }
 
 #[test]
@@ -212,6 +254,7 @@ fn opening(engine: &str) -> Order {
             level: Level::Buffered,
             values: RECORDS.kind,
             disk: Default::default(),
+            transactions: false,
         },
         records: RECORDS,
         loaded: false,

@@ -44,6 +44,7 @@ const ARENA: &str = "\
 Examples:
   sapwood-lab arena --build
   sapwood-lab arena --engines sapwood,rocksdb,lmdb --workloads get-1,get-16,update --dir /mnt/fast-disk
+  sapwood-lab arena --workloads transactions --engines sapwood,fjall,redb --records 1000000
   sapwood-lab arena --memory 64M --records 200000 --steady 2s --cap 20s --repeat 1 --json -
 
 The stores are in a worker program of their own, which --build builds (crates/peers; minutes, and more
@@ -185,7 +186,7 @@ pub(crate) struct Arena {
     /// Stores to race, separated by commas; all that the worker was built with, unless told
     #[arg(long, value_name = "STORE,…", value_delimiter = ',')]
     pub engines: Vec<String>,
-    /// Workloads, separated by commas; all, unless told
+    /// Workloads, separated by commas; `transactions` means all of those. All but these, unless told
     #[arg(long, value_name = "WORKLOAD,…", value_delimiter = ',')]
     pub workloads: Vec<String>,
     /// Memory of each store's process, page cache included

@@ -21,6 +21,7 @@ fn settings(dir: &Path, level: Level, values: Kind, disk: Disk) -> Settings {
         level,
         values,
         disk,
+        transactions: false,
     }
 }
 
@@ -154,6 +155,49 @@ fn threads(store: &str, level: Level) {
     engine.close().expect("it closes");
 }
 
+/// Four threads add one to four of eight numbers, again and again; nothing is lost, and nothing half done.
+fn transactions(store: &str, level: Level) {
+    const ROUNDS: u64 = 60;
+    let dir = tempfile::tempdir().expect("a directory");
+    let settings = settings(&dir.path().join("store"), level, Kind::Incompressible, Disk::Best);
+    let settings = Settings { transactions: true, ..settings };
+    let engine = peers::open(store, &settings).expect("it opens");
+    let number = |value: &[u8]| u64::from_be_bytes(value.try_into().expect("eight bytes"));
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let engine = &*engine;
+            scope.spawn(move || {
+                let mut session = engine.session().expect("a session");
+                for round in 0..ROUNDS {
+                    let keys: Vec<_> = (0..4).map(|at| key((thread + round + at) % 8)).collect();
+                    let add = &mut |_: usize, value: Option<&[u8]>| {
+                        Ok((value.map_or(0, number) + 1).to_be_bytes().to_vec())
+                    };
+                    session.modify(&keys, add).expect("modify");
+                }
+            });
+        }
+    });
+    let mut session = engine.session().expect("a session");
+    let sum: u64 = (0..8).map(|at| get(&mut *session, &key(at)).as_deref().map_or(0, number)).sum();
+    assert_eq!(sum, 4 * ROUNDS * 4);
+    // A refusal changes nothing, and what comes after it is as if it had not been.
+    let before = get(&mut *session, &key(0));
+    let refused = session.modify(&[key(0), key(1)], &mut |at, value| match at {
+        0 => Ok([value.expect("it is there"), b"more"].concat()),
+        _ => Err(arena::Failed::new("change", "refused")),
+    });
+    assert_eq!(refused.expect_err("a refusal").reason, "refused");
+    assert_eq!(get(&mut *session, &key(0)), before);
+    session.write(&[Change::Put(&key(9), b"others")]).expect("write");
+    assert_eq!(
+        session.modify(&[key(9)], &mut |_, value| Ok(value.expect("it is there").to_vec())).ok(),
+        Some(0)
+    );
+    drop(session);
+    engine.close().expect("it closes");
+}
+
 macro_rules! stores {
     ($($test:ident $name:literal ($built_in:meta) $levels:expr;)*) => {
         $(
@@ -163,6 +207,10 @@ macro_rules! stores {
                 run($name, &$levels);
                 for level in $levels {
                     threads($name, level);
+                    // It has none.
+                    if $name != "bf-tree" {
+                        transactions($name, level);
+                    }
                 }
             }
         )*

@@ -22,7 +22,9 @@ pub(crate) fn limit(workload: Workload, profile: &Profile, record: u64) -> Optio
             per_record(profile.read_bandwidth)
         }
         Workload::SortedLoad | Workload::RandomLoad => per_record(profile.write_bandwidth),
-        Workload::DurablePut1 => Some(1e6 / profile.sync_latency.mean_us),
+        Workload::DurablePut1 | Workload::DurableTx1 | Workload::DurableTxZipf1 => {
+            Some(1e6 / profile.sync_latency.mean_us)
+        }
         _ => None,
     }
 }

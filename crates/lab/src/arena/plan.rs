@@ -25,21 +25,31 @@ pub(crate) struct Plan {
 /// How much longer a load may take that is needed for what comes after it.
 pub(crate) const LOAD_PATIENCE: u32 = 10;
 
+/// What all workloads of transactions are called together.
+const TRANSACTIONS: &str = "transactions";
+
 /// Bytes of free space that a byte of records needs: copies for the fastest peers, garbage, logs.
 const ROOM: u64 = 5;
 
 impl Plan {
-    /// The workloads of these names, in the order in which they run; all, if no name is given.
+    /// The workloads of these names, in the order in which they run; all but those of transactions, if no name is given.
     pub fn workloads(names: &[String]) -> Result<Vec<Workload>> {
         for name in names {
-            if Workload::find(name).is_none() {
+            if Workload::find(name).is_none() && name != TRANSACTIONS {
                 let all: Vec<_> = Workload::ALL.iter().map(|workload| workload.name()).collect();
-                let what = format!("there is no workload {name:?}; there are {}", all.join(", "));
+                let all = all.join(", ");
+                let what = format!(
+                    "there is no workload {name:?}; there are {all}, and {TRANSACTIONS}, which is all of those"
+                );
                 return Err(Failure::Usage(what));
             }
         }
-        let wanted =
-            |workload: &Workload| names.is_empty() || names.iter().any(|name| name == workload.name());
+        let wanted = |workload: &Workload| {
+            let is_of = |name: &String| {
+                name == workload.name() || (name == TRANSACTIONS && workload.is_transactional())
+            };
+            if names.is_empty() { !workload.is_transactional() } else { names.iter().any(is_of) }
+        };
         Ok(Workload::ALL.iter().copied().filter(wanted).collect())
     }
 
@@ -126,7 +136,11 @@ pub(crate) mod tests {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let chosen = Plan::workloads(&names(&["update", "get-1"])).unwrap();
         assert_eq!(chosen, [Workload::Get1, Workload::Update]);
-        assert_eq!(Plan::workloads(&[]).unwrap(), Workload::ALL);
+        let all = Plan::workloads(&[]).unwrap();
+        assert!(all.iter().all(|workload| !workload.is_transactional()));
+        let transactions = Plan::workloads(&names(&["transactions"])).unwrap();
+        assert!(transactions.iter().all(|workload| workload.is_transactional()));
+        assert_eq!(all.len() + transactions.len(), Workload::ALL.len());
         assert!(Plan::workloads(&names(&["get"])).unwrap_err().to_string().contains("get-16"));
         let there = names(&["sapwood", "lmdb"]);
         assert_eq!(Plan::engines(&names(&["lmdb"]), &there).unwrap(), ["lmdb"]);

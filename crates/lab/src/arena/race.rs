@@ -6,7 +6,8 @@
 //! durable puts     each on a fresh database
 //! random load      on a fresh database; kept for what follows, if it was finished within its time
 //! sorted load      on a fresh database; kept for what follows, if the random load was not finished
-//! reads, YCSB, …   one after the other on the database that was kept, in a new process that begins cold
+//! reads, YCSB, …   one after the other on the database that was kept, in a new process that begins cold; another one
+//!                  where writes are to be of another durability, or transactions
 //! ```
 //!
 //! Invariants:
@@ -119,9 +120,23 @@ struct Turn<'a> {
     progress: &'a Progress,
 }
 
+/// What a store is opened for.
+#[derive(Clone, Copy, PartialEq)]
+struct Mode {
+    level: Level,
+    transactions: bool,
+}
+
+impl Mode {
+    fn of(workload: Workload) -> Self {
+        Self { level: workload.level(), transactions: workload.is_transactional() }
+    }
+}
+
 /// A worker with an open store.
 struct Opened {
     worker: Worker,
+    mode: Mode,
     seconds: f64,
     /// Whether the store can open a database again.
     reopens: bool,
@@ -202,7 +217,7 @@ impl Turn<'_> {
         keep: bool,
     ) -> Result<(Fate, Option<Base>)> {
         self.step(workload);
-        let mut open = match self.open(&dir, workload.level(), false, 0)? {
+        let mut open = match self.open(&dir, Mode::of(workload), false, 0)? {
             Ok(open) => open,
             Err(trouble) => {
                 remove(&dir)?;
@@ -210,16 +225,19 @@ impl Turn<'_> {
             }
         };
         let (fate, _) = self.measure(&mut open.worker, workload, &dir, limits)?;
-        if keep && matches!(&fate, Fate::Ran(measured) if measured.outcome.done >= 1.0) {
-            if !open.reopens {
-                return Ok((fate, Some(Base { dir, open: Some(open) })));
-            }
-            let closed = open.worker.order(&Order::Close, &self.fence, GRACE, |_| (), |_| false)?;
-            if matches!(closed, Ok(Some(Answer::Closed))) {
-                return Ok((fate, Some(Base { dir, open: None })));
-            }
+        let is_whole = keep && matches!(&fate, Fate::Ran(measured) if measured.outcome.done >= 1.0);
+        if is_whole && !open.reopens {
+            return Ok((fate, Some(Base { dir, open: Some(open) })));
         }
-        drop(open);
+        let is_kept = if is_whole {
+            self.close(open)?.is_ok()
+        } else {
+            drop(open);
+            false
+        };
+        if is_kept {
+            return Ok((fate, Some(Base { dir, open: None })));
+        }
         remove(&dir)?;
         Ok((fate, None))
     }
@@ -236,8 +254,17 @@ impl Turn<'_> {
                 self.tell(runs, workload, Fate::Missing(reason.clone()));
                 continue;
             }
+            let mode = Mode::of(workload);
+            if let Some(other) = open.take_if(|open| open.mode != mode && open.reopens)
+                && let Err(reason) = self.close(other)?
+            {
+                let reason = format!("the database did not close: {reason}");
+                self.tell(runs, workload, Fate::Missing(reason.clone()));
+                lost = Some(reason);
+                continue;
+            }
             if open.is_none() {
-                match self.open(dir, Level::Buffered, true, inserted)? {
+                match self.open(dir, mode, true, inserted)? {
                     Ok(opened) => open = Some(opened),
                     Err(trouble) => {
                         let reason = format!("the database could not be opened: {}", trouble.reason());
@@ -248,12 +275,12 @@ impl Turn<'_> {
                 }
             }
             let Some(now) = &mut open else { continue };
-            let fate = if workload == Workload::OpenKilled && !now.reopens {
+            let fate = if (workload == Workload::OpenKilled || now.mode != mode) && !now.reopens {
                 Fate::Missing("it cannot open a database again".into())
             } else if workload == Workload::OpenKilled {
                 self.kill_in_the_middle(&mut now.worker)?;
                 open = None;
-                match self.open(dir, Level::Buffered, true, inserted)? {
+                match self.open(dir, mode, true, inserted)? {
                     Ok(opened) => {
                         let fate = Fate::Ran(Box::new(opening(opened.seconds)));
                         open = Some(opened);
@@ -278,6 +305,15 @@ impl Turn<'_> {
         Ok(())
     }
 
+    /// Closes a store in good order. If it does not close, says why.
+    fn close(&self, mut open: Opened) -> Result<std::result::Result<(), String>> {
+        Ok(match open.worker.order(&Order::Close, &self.fence, GRACE, |_| (), |_| false)? {
+            Ok(Some(Answer::Closed)) => Ok(()),
+            Ok(other) => Err(format!("it answered {other:?}")),
+            Err(trouble) => Err(trouble.reason().to_owned()),
+        })
+    }
+
     fn step(&self, workload: Workload) {
         if self.wants(workload) {
             self.progress.step(&format!("{} {workload}", self.engine));
@@ -287,7 +323,7 @@ impl Turn<'_> {
     fn open(
         &self,
         dir: &Path,
-        level: Level,
+        mode: Mode,
         loaded: bool,
         inserted: u64,
     ) -> Result<std::result::Result<Opened, Trouble>> {
@@ -300,14 +336,15 @@ impl Turn<'_> {
             bytes: self.plan.bytes(),
             key_len: records.key_len,
             value_len: records.value_len,
-            level,
+            level: mode.level,
             values: records.kind,
             disk: self.plan.disk,
+            transactions: mode.transactions,
         };
         let order = Order::Open(Open { engine: self.engine.to_owned(), settings, records, loaded, inserted });
         let answer = worker.order(&order, &self.fence, GRACE + self.plan.limits.cap, |_| (), |_| false)?;
         Ok(match answer {
-            Ok(Some(Answer::Opened { seconds, reopens })) => Ok(Opened { worker, seconds, reopens }),
+            Ok(Some(Answer::Opened { seconds, reopens })) => Ok(Opened { worker, mode, seconds, reopens }),
             Ok(other) => Err(Trouble::Died(format!("it answered {other:?} to an order to open"))),
             Err(trouble) => Err(trouble),
         })
@@ -372,8 +409,16 @@ impl Turn<'_> {
 fn opening(seconds: f64) -> Measured {
     let micros = seconds * 1e6;
     let latency = Latency { p50_us: micros, p99_us: micros, p999_us: micros, max_us: micros };
-    let outcome =
-        Outcome { operations: 1, calls: 1, seconds, bytes_written: 0, bytes_read: 0, latency, done: 1.0 };
+    let outcome = Outcome {
+        operations: 1,
+        calls: 1,
+        seconds,
+        bytes_written: 0,
+        bytes_read: 0,
+        latency,
+        done: 1.0,
+        conflicts: 0,
+    };
     Measured { outcome, cost: Cost::default() }
 }
 

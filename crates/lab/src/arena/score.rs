@@ -72,10 +72,11 @@ pub(crate) enum Figure {
     Memory,
     Anonymous,
     Cpu,
+    Conflicts,
 }
 
 impl Figure {
-    pub const ALL: [Figure; 11] = [
+    pub const ALL: [Figure; 12] = [
         Figure::Rate,
         Figure::P50,
         Figure::P99,
@@ -87,6 +88,7 @@ impl Figure {
         Figure::Memory,
         Figure::Anonymous,
         Figure::Cpu,
+        Figure::Conflicts,
     ];
 
     /// What it is, with its unit.
@@ -103,6 +105,7 @@ impl Figure {
             Figure::Memory => "peak memory with page cache, MiB",
             Figure::Anonymous => "peak memory without page cache, MiB",
             Figure::Cpu => "processor seconds for a million operations",
+            Figure::Conflicts => "transactions that were run again, for one that was committed",
         }
     }
 
@@ -169,6 +172,10 @@ impl Score {
                 let operations = outcome.operations.max(1) as f64;
                 cost.cpu_s.map(|seconds| seconds / operations * 1e6)
             }
+            Figure::Conflicts if workload.is_transactional() => {
+                Some(outcome.conflicts as f64 / outcome.operations.max(1) as f64)
+            }
+            Figure::Conflicts => None,
         };
         value.filter(|value| value.is_finite())
     }
@@ -256,6 +263,7 @@ pub(crate) mod tests {
             bytes_read: 0,
             latency,
             done: if engine == "slow" { 0.25 } else { 1.0 },
+            conflicts: 250,
         };
         let traffic = |times: u64| Some(Traffic { read: 0, written: 116_000 * times });
         let cost = Cost {
@@ -337,6 +345,14 @@ pub(crate) mod tests {
         assert_eq!(space, 2.0);
         assert_eq!(score.cell(Figure::Memory, "sapwood", Workload::Update).figure.unwrap()[0], 64.0);
         assert_eq!(score.cell(Figure::Cpu, "sapwood", Workload::Update).figure.unwrap()[0], 500.0);
+    }
+
+    #[test]
+    fn conflicts_are_those_of_transactions() {
+        let mut score = score();
+        score.runs.push(run("sapwood", Workload::Tx4, 0, 100.0));
+        assert_eq!(score.cell(Figure::Conflicts, "sapwood", Workload::Tx4).figure.unwrap()[0], 0.25);
+        assert_eq!(score.cell(Figure::Conflicts, "sapwood", Workload::Update).figure, None);
     }
 
     #[test]

@@ -6,7 +6,10 @@ use arena::Workload;
 use std::fmt::Write;
 
 /// The figures that a terminal shows; the page shows all.
-const SHOWN: [Figure; 4] = [Figure::Rate, Figure::P999, Figure::Written, Figure::Space];
+const SHOWN: [Figure; 5] = [Figure::Rate, Figure::P999, Figure::Written, Figure::Space, Figure::Conflicts];
+
+/// Room for the longest name of a workload, and a space.
+const NAME: usize = 19;
 
 const RED: &str = "\u{1b}[31m";
 const PLAIN: &str = "\u{1b}[0m";
@@ -44,7 +47,7 @@ fn part(text: &mut String, score: &Score, figure: Figure, colours: bool) {
         return;
     }
     let device = figure == Figure::Rate && score.profile.is_some();
-    let mut head = format!("{:<14}", "");
+    let mut head = format!("{:<NAME$}", "");
     for engine in &score.plan.engines {
         let _ = write!(head, "{engine:>12}");
     }
@@ -55,7 +58,7 @@ fn part(text: &mut String, score: &Score, figure: Figure, colours: bool) {
     line(text, &format!("{} (median of {})", figure.title(), score.plan.repeat));
     line(text, &head);
     for workload in workloads {
-        let mut row = format!("{workload:<14}");
+        let mut row = format!("{workload:<NAME$}");
         for engine in &score.plan.engines {
             let _ = write!(row, "{:>12}", shown(&score.cell(figure, engine, workload)));
         }

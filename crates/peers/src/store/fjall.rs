@@ -1,10 +1,13 @@
 //! fjall, an LSM-tree in Rust.
 
 use super::doing;
-use arena::{Change, Disk, Engine, Kind, Level, Result, Session, Settings};
+use arena::{Change, Disk, Engine, Kind, Level, Modify, Result, Session, Settings};
 use fjall::compaction::Leveled;
 use fjall::config::CompressionPolicy;
-use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
+use fjall::{
+    CompressionType, Conflict, Database, Keyspace, KeyspaceCreateOptions, OptimisticTxDatabase, PersistMode,
+    Readable,
+};
 use std::sync::Arc;
 
 pub(super) fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
@@ -12,7 +15,8 @@ pub(super) fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
     // A full memtable is put aside by a worker. With as many workers as processors all of them can be compacting: then the
     // memtable grows while writers go on, until the limit kills the process.
     let workers = std::thread::available_parallelism().map_or(2, usize::from) + 2;
-    let database = Database::builder(&settings.dir)
+    // What needs no transaction goes to the database in it, as if there were none.
+    let transactional = OptimisticTxDatabase::builder(&settings.dir)
         // Everything comes through the page cache, which has the more the less this one has.
         .cache_size(match settings.disk {
             Disk::Best => settings.memory / 4,
@@ -36,14 +40,25 @@ pub(super) fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
             .expect_point_read_hits(true)
             .data_block_compression_policy(CompressionPolicy::new(compression))
     };
-    let records = database.keyspace("records", options).map_err(doing("open the keyspace"))?;
-    Ok(Box::new(Fjall { database, records, level: settings.level }))
+    let records = transactional.keyspace("records", options).map_err(doing("open the keyspace"))?;
+    let (database, records) = (transactional.inner().clone(), records.inner().clone());
+    Ok(Box::new(Fjall { transactional, database, records, level: settings.level }))
 }
 
 struct Fjall {
+    transactional: OptimisticTxDatabase,
     database: Database,
     records: Keyspace,
     level: Level,
+}
+
+impl Fjall {
+    fn mode(&self) -> PersistMode {
+        match self.level {
+            Level::Durable => PersistMode::SyncData,
+            Level::Buffered => PersistMode::Buffer,
+        }
+    }
 }
 
 impl Engine for Fjall {
@@ -83,11 +98,7 @@ impl Session for Hand<'_> {
     }
 
     fn write(&mut self, changes: &[Change<'_>]) -> Result<()> {
-        let mode = match self.0.level {
-            Level::Durable => PersistMode::SyncData,
-            Level::Buffered => PersistMode::Buffer,
-        };
-        let mut batch = self.0.database.batch().durability(Some(mode));
+        let mut batch = self.0.database.batch().durability(Some(self.0.mode()));
         for change in changes {
             match *change {
                 Change::Put(key, value) => batch.insert(&self.0.records, key, value),
@@ -95,5 +106,22 @@ impl Session for Hand<'_> {
             }
         }
         batch.commit().map_err(doing("commit"))
+    }
+
+    fn modify(&mut self, keys: &[Vec<u8>], change: &mut Modify<'_>) -> Result<u64> {
+        let Fjall { transactional, records, .. } = self.0;
+        let mut conflicts = 0;
+        loop {
+            let mut transaction =
+                transactional.write_tx().map_err(doing("begin"))?.durability(Some(self.0.mode()));
+            for (at, key) in keys.iter().enumerate() {
+                let found = transaction.get(records, key).map_err(doing("get"))?;
+                transaction.insert(records, &**key, change(at, found.as_deref())?);
+            }
+            match transaction.commit().map_err(doing("commit"))? {
+                Ok(()) => return Ok(conflicts),
+                Err(Conflict) => conflicts += 1,
+            }
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! LMDB, through heed.
 
 use super::doing;
-use arena::{Change, Disk, Engine, Level, Result, Session, Settings};
+use arena::{Change, Disk, Engine, Level, Modify, Result, Session, Settings};
 use heed::types::Bytes;
 use heed::{Database, Env, EnvFlags, EnvOpenOptions, RwTxn};
 
@@ -107,5 +107,16 @@ impl Session for Hand<'_> {
             }
         }
         transaction.commit().map_err(doing("commit"))
+    }
+
+    /// Of those that write there is one at a time.
+    fn modify(&mut self, keys: &[Vec<u8>], change: &mut Modify<'_>) -> Result<u64> {
+        let mut transaction = self.begin()?;
+        for (at, key) in keys.iter().enumerate() {
+            let value = change(at, self.0.records.get(&transaction, key).map_err(doing("get"))?)?;
+            self.0.records.put(&mut transaction, key, &value).map_err(doing("put"))?;
+        }
+        transaction.commit().map_err(doing("commit"))?;
+        Ok(0)
     }
 }

@@ -1,8 +1,11 @@
 //! redb.
 
 use super::doing;
-use arena::{Change, Disk, Engine, Failed, Level, Result, Session, Settings};
-use redb::{Database, Durability, ReadableDatabase, TableDefinition, WriteTransaction};
+use arena::{Change, Disk, Engine, Failed, Level, Modify, Result, Session, Settings};
+use redb::{
+    AccessGuard, Database, Durability, ReadableDatabase, ReadableTable, Table, TableDefinition,
+    WriteTransaction,
+};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -54,6 +57,20 @@ impl Redb {
         let mut transaction = self.database.begin_write().map_err(doing("begin"))?;
         transaction.set_durability(durability).map_err(|error| Failed::new("begin", format!("{error:?}")))?;
         Ok(transaction)
+    }
+}
+
+impl Redb {
+    /// Commits what `change` does to the records.
+    fn write(&self, change: impl FnOnce(&mut Table<'_, &[u8], &[u8]>) -> Result<()>) -> Result<()> {
+        let durability = self.durability();
+        let transaction = self.begin(durability)?;
+        change(&mut transaction.open_table(RECORDS).map_err(doing("open the table"))?)?;
+        transaction.commit().map_err(doing("commit"))?;
+        if matches!(durability, Durability::None) {
+            self.behind.store(true, Ordering::Release);
+        }
+        Ok(())
     }
 }
 
@@ -114,10 +131,7 @@ impl Session for Hand<'_> {
     }
 
     fn write(&mut self, changes: &[Change<'_>]) -> Result<()> {
-        let durability = self.0.durability();
-        let transaction = self.0.begin(durability)?;
-        {
-            let mut table = transaction.open_table(RECORDS).map_err(doing("open the table"))?;
+        self.0.write(|table| {
             for change in changes {
                 match *change {
                     Change::Put(key, value) => {
@@ -128,11 +142,22 @@ impl Session for Hand<'_> {
                     }
                 }
             }
-        }
-        transaction.commit().map_err(doing("commit"))?;
-        if matches!(durability, Durability::None) {
-            self.0.behind.store(true, Ordering::Release);
-        }
-        Ok(())
+            Ok(())
+        })
+    }
+
+    /// Of those that write there is one at a time.
+    fn modify(&mut self, keys: &[Vec<u8>], change: &mut Modify<'_>) -> Result<u64> {
+        self.0.write(|table| {
+            for (at, key) in keys.iter().enumerate() {
+                let value = {
+                    let found = table.get(&**key).map_err(doing("get"))?;
+                    change(at, found.as_ref().map(AccessGuard::value))?
+                };
+                table.insert(&**key, &*value).map_err(doing("insert"))?;
+            }
+            Ok(())
+        })?;
+        Ok(0)
     }
 }

@@ -4,11 +4,28 @@
 //! blocks are in it; what no cache knows of, the buffers of compactions, is kept small.
 
 use super::doing;
-use arena::{Change, Disk, Engine, Kind, Level, Result, Session, Settings};
+use arena::{Change, Disk, Engine, Failed, Kind, Level, Modify, Result, Session, Settings};
 use rocksdb::{
-    BlockBasedOptions, Cache, DB, DBCompressionType, LruCacheOptions, Options, ReadOptions, WriteBatch,
+    BlockBasedOptions, Cache, DB, DBCompressionType, ErrorKind, LruCacheOptions, OptimisticTransactionDB,
+    OptimisticTransactionOptions, Options, ReadOptions, WriteBatch, WriteBatchWithTransaction,
     WriteBufferManager, WriteOptions,
 };
+
+/// Another kind of database for transactions, since it keeps memtables for their validation.
+enum Database {
+    Plain(DB),
+    Transactional(OptimisticTransactionDB),
+}
+
+/// Does the same with either.
+macro_rules! with {
+    ($database:expr, $name:ident => $result:expr) => {
+        match $database {
+            Database::Plain($name) => $result,
+            Database::Transactional($name) => $result,
+        }
+    };
+}
 
 pub(super) fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
     let memory = settings.memory as usize;
@@ -53,14 +70,19 @@ pub(super) fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
         Kind::Half => DBCompressionType::Lz4,
         Kind::Incompressible => DBCompressionType::None,
     });
-    let database = DB::open(&options, &settings.dir).map_err(doing("open"))?;
+    let database = if settings.transactions {
+        OptimisticTransactionDB::open(&options, &settings.dir).map(Database::Transactional)
+    } else {
+        DB::open(&options, &settings.dir).map(Database::Plain)
+    };
+    let database = database.map_err(doing("open"))?;
     let mut write = WriteOptions::default();
     write.set_sync(settings.level == Level::Durable);
     Ok(Box::new(Rocks { database, write }))
 }
 
 struct Rocks {
-    database: DB,
+    database: Database,
     write: WriteOptions,
 }
 
@@ -70,12 +92,12 @@ impl Engine for Rocks {
     }
 
     fn sync(&self) -> Result<()> {
-        self.database.flush_wal(true).map_err(doing("sync"))
+        with!(&self.database, database => database.flush_wal(true)).map_err(doing("sync"))
     }
 
     fn close(self: Box<Self>) -> Result<()> {
         self.sync()?;
-        self.database.cancel_all_background_work(true);
+        with!(&self.database, database => database.cancel_all_background_work(true));
         Ok(())
     }
 }
@@ -84,14 +106,16 @@ struct Hand<'a>(&'a Rocks);
 
 impl Session for Hand<'_> {
     fn get(&mut self, key: &[u8], show: &mut dyn FnMut(&[u8])) -> Result<()> {
-        if let Some(value) = self.0.database.get_pinned(key).map_err(doing("get"))? {
-            show(&value);
-        }
+        with!(&self.0.database, database => {
+            if let Some(value) = database.get_pinned(key).map_err(doing("get"))? {
+                show(&value);
+            }
+        });
         Ok(())
     }
 
     fn multi_get(&mut self, keys: &[Vec<u8>], show: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
-        let values = self.0.database.multi_get(keys);
+        let values = with!(&self.0.database, database => database.multi_get(keys));
         for (at, value) in values.into_iter().enumerate() {
             if let Some(value) = value.map_err(doing("multi_get"))? {
                 show(at, &value);
@@ -107,26 +131,65 @@ impl Session for Hand<'_> {
             options.fill_cache(false);
             options.set_readahead_size(2 << 20);
         }
-        // Lends what it comes to, where the other kind of iterator copies.
-        let mut records = self.0.database.raw_iterator_opt(options);
-        records.seek(from);
-        while let Some((key, value)) = records.item() {
-            if !show(key, value) {
-                return Ok(());
+        with!(&self.0.database, database => {
+            // Lends what it comes to, where the other kind of iterator copies.
+            let mut records = database.raw_iterator_opt(options);
+            records.seek(from);
+            while let Some((key, value)) = records.item() {
+                if !show(key, value) {
+                    return Ok(());
+                }
+                records.next();
             }
-            records.next();
-        }
-        records.status().map_err(doing("scan"))
+            records.status().map_err(doing("scan"))
+        })
     }
 
     fn write(&mut self, changes: &[Change<'_>]) -> Result<()> {
-        let mut batch = WriteBatch::default();
-        for change in changes {
-            match *change {
-                Change::Put(key, value) => batch.put(key, value),
-                Change::Remove(key) => batch.delete(key),
+        match &self.0.database {
+            Database::Plain(database) => {
+                let mut batch = WriteBatch::default();
+                fill(&mut batch, changes);
+                database.write_opt(batch, &self.0.write)
+            }
+            Database::Transactional(database) => {
+                let mut batch = WriteBatchWithTransaction::<true>::default();
+                fill(&mut batch, changes);
+                database.write_opt(batch, &self.0.write)
             }
         }
-        self.0.database.write_opt(batch, &self.0.write).map_err(doing("write"))
+        .map_err(doing("write"))
+    }
+
+    fn modify(&mut self, keys: &[Vec<u8>], change: &mut Modify<'_>) -> Result<u64> {
+        let Database::Transactional(database) = &self.0.database else {
+            return Err(Failed::new("run a transaction", "the database was opened for others"));
+        };
+        let mut conflicts = 0;
+        loop {
+            let transaction =
+                database.transaction_opt(&self.0.write, &OptimisticTransactionOptions::default());
+            for (at, key) in keys.iter().enumerate() {
+                // For update: what is merely read takes no part in the validation.
+                let found = transaction.get_pinned_for_update(key, true).map_err(doing("get"))?;
+                let value = change(at, found.as_deref())?;
+                transaction.put(key, value).map_err(doing("put"))?;
+            }
+            match transaction.commit() {
+                Ok(()) => return Ok(conflicts),
+                // TryAgain: the memtables that would tell are gone.
+                Err(error) if matches!(error.kind(), ErrorKind::Busy | ErrorKind::TryAgain) => conflicts += 1,
+                Err(error) => return Err(Failed::new("commit", error)),
+            }
+        }
+    }
+}
+
+fn fill<const TRANSACTION: bool>(batch: &mut WriteBatchWithTransaction<TRANSACTION>, changes: &[Change<'_>]) {
+    for change in changes {
+        match *change {
+            Change::Put(key, value) => batch.put(key, value),
+            Change::Remove(key) => batch.delete(key),
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Sapwood, through its public API alone.
 
 use super::doing;
-use arena::{Change, Engine, Failed, Level, Result, Session, Settings};
+use arena::{Change, Engine, Failed, Level, Modify, Result, Session, Settings};
 use sapwood::{Database, Durability, Keyspace};
 
 pub(super) fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
@@ -77,5 +77,29 @@ impl Session for Hand<'_> {
         }
         let commit = |error: sapwood::Error| Failed::new("commit", error);
         batch.durability(self.0.durability).commit().map_err(commit)
+    }
+
+    /// Reads with one psync. When it conflicts several times, it takes a turn.
+    fn modify(&mut self, keys: &[Vec<u8>], change: &mut Modify<'_>) -> Result<u64> {
+        let Sapwood { database, records, durability } = self.0;
+        let mut runs = 0;
+        let done = database.transact(|transaction| {
+            runs += 1;
+            transaction.durability(*durability);
+            let found = transaction.multi_get(records, keys)?;
+            let mut values = Vec::with_capacity(keys.len());
+            for (at, value) in found.iter().enumerate() {
+                match change(at, value.as_deref()) {
+                    Ok(value) => values.push(value),
+                    // Nothing was written yet, so nothing is committed.
+                    Err(refusal) => return Ok(Err(refusal)),
+                }
+            }
+            for (key, value) in keys.iter().zip(&values) {
+                transaction.insert(records, key, value)?;
+            }
+            Ok(Ok(()))
+        });
+        done.map_err(doing("transact"))?.map(|()| runs - 1)
     }
 }

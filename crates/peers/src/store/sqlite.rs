@@ -4,8 +4,8 @@
 //! over faster than a busy file lock is tried again.
 
 use super::doing;
-use arena::{Change, Disk, Engine, Failed, Level, Result, Session, Settings};
-use rusqlite::{Connection, OptionalExtension, params};
+use arena::{Change, Disk, Engine, Failed, Level, Modify, Result, Session, Settings};
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -77,6 +77,7 @@ struct Hand<'a> {
     reader: Connection,
 }
 
+const PUT: &str = "INSERT OR REPLACE INTO records VALUES (?1, ?2)";
 const GET: &str = "SELECT value FROM records WHERE key = ?1";
 
 fn read(connection: &Connection, key: &[u8], show: &mut dyn FnMut(&[u8])) -> rusqlite::Result<()> {
@@ -93,7 +94,7 @@ fn read(connection: &Connection, key: &[u8], show: &mut dyn FnMut(&[u8])) -> rus
 fn write(connection: &mut Connection, changes: &[Change<'_>]) -> rusqlite::Result<()> {
     // Out of a transaction a statement is one of its own: a single change needs no more.
     let transaction = if changes.len() > 1 { Some(connection.unchecked_transaction()?) } else { None };
-    let mut put = connection.prepare_cached("INSERT OR REPLACE INTO records VALUES (?1, ?2)")?;
+    let mut put = connection.prepare_cached(PUT)?;
     let mut remove = connection.prepare_cached("DELETE FROM records WHERE key = ?1")?;
     for change in changes {
         match *change {
@@ -135,5 +136,22 @@ impl Session for Hand<'_> {
 
     fn write(&mut self, changes: &[Change<'_>]) -> Result<()> {
         write(&mut self.store.writer(), changes).map_err(doing("write"))
+    }
+
+    /// One at a time, in the connection that writes.
+    fn modify(&mut self, keys: &[Vec<u8>], change: &mut Modify<'_>) -> Result<u64> {
+        let mut writer = self.store.writer();
+        let transaction =
+            writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(doing("begin"))?;
+        for (at, key) in keys.iter().enumerate() {
+            let mut value = None;
+            read(&transaction, key, &mut |found| value = Some(change(at, Some(found))))
+                .map_err(doing("get"))?;
+            let value = value.unwrap_or_else(|| change(at, None))?;
+            let put = transaction.prepare_cached(PUT).and_then(|mut put| put.execute(params![key, value]));
+            put.map_err(doing("put"))?;
+        }
+        transaction.commit().map_err(doing("commit"))?;
+        Ok(0)
     }
 }
