@@ -326,3 +326,26 @@ fn an_own_operator_must_be_told() {
     let waits = crashed.unwrap().keyspace("own").unwrap().get("k");
     assert!(matches!(waits, Err(Error::MergeFailed { .. })), "{waits:?}");
 }
+
+/// A flush adds what readers have asked for to the cache of single records; an operand is no record.
+#[test]
+fn operands_that_were_asked_for_are_not_cached_as_records() {
+    let volume = Simulated::new(1);
+    let db = open(&volume);
+    let plain = db.keyspace("plain").unwrap();
+    plain.ingest((0..20_000u32).map(|number| (number.to_be_bytes(), [7; 100]))).unwrap();
+    let keyspace = appending(&db);
+    keyspace.merge("k", "a").unwrap();
+    db.flush().unwrap();
+    // The cache of records is used from here on.
+    for number in (0..20_000u32).step_by(3) {
+        assert!(plain.get((number * 7919 % 20_000).to_be_bytes()).unwrap().is_some());
+    }
+    assert!(db.handle.engine.pager.cache.records().is_used());
+    for (operand, expected) in [("b", "ab"), ("c", "abc"), ("d", "abcd")] {
+        keyspace.merge("k", operand).unwrap();
+        assert_eq!(keyspace.get("k").unwrap().as_deref(), Some(expected.as_bytes()));
+        db.flush().unwrap();
+        assert_eq!(keyspace.get("k").unwrap().as_deref(), Some(expected.as_bytes()));
+    }
+}
