@@ -141,7 +141,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! The default is set by [`Builder::durability`], and for the single changes of a handle by [`Keyspace::with_durability`].
+//! The default is set by [`Builder::durability`], for the single changes in a keyspace by [`KeyspaceOptions::durability`], and for those
+//! of a handle by [`Keyspace::with_durability`].
 //!
 //! A durable commit is not seen before it is durable: no reader acts on what a power failure takes back. Commits of weaker
 //! durability are seen first, and so are those of [`Batch::commit_visible`], which returns a [`Pending`] to

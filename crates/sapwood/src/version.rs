@@ -14,6 +14,7 @@ pub(crate) mod edit;
 pub(crate) mod manifest;
 pub(crate) mod trees;
 
+use crate::durability::Durability;
 use crate::error::Error;
 use crate::expiring_bytes::ExpiringBytes;
 use crate::expiry::DefaultLife;
@@ -47,6 +48,8 @@ pub(crate) struct Tree {
     pub life: Option<DefaultLife>,
     /// Set if operands are merged into values ([`crate::merging`]).
     pub merging: Option<Merging>,
+    /// That of single changes by handles that are told no other; `None`: the database's.
+    pub durability: Option<Durability>,
 }
 
 impl Tree {
@@ -62,6 +65,7 @@ impl Tree {
             metadata: None,
             life: None,
             merging: None,
+            durability: None,
         }
     }
 
@@ -210,8 +214,9 @@ impl Version {
             if let Some(before) = self.trees.get(id) {
                 // The change of the tree may have begun when it had another name.
                 let (name, metadata) = (Arc::clone(&before.name), before.metadata.clone());
-                let (life, merging) = (before.life, before.merging.clone());
-                self.trees.insert(*id, Tree { name, metadata, life, merging, ..tree.clone() });
+                let (life, merging, durability) = (before.life, before.merging.clone(), before.durability);
+                let tree = Tree { name, metadata, life, merging, durability, ..tree.clone() };
+                self.trees.insert(*id, tree);
             } else if id.0 > self.last_keyspace {
                 self.trees.insert(*id, tree.clone());
                 self.last_keyspace = id.0;
@@ -233,6 +238,10 @@ impl Version {
             let tree = self.trees.get(id).ok_or("values of a keyspace merge that does not exist")?.clone();
             self.trees.insert(*id, Tree { merging: Some(merging.clone()), ..tree });
             self.has_merging = true;
+        }
+        for (id, durability) in &edit.durabilities {
+            let tree = self.trees.get(id).ok_or("a durability is that of no keyspace")?.clone();
+            self.trees.insert(*id, Tree { durability: Some(*durability), ..tree });
         }
         for id in &edit.dropped {
             let tree = self.trees.remove(id).or_else(|| self.dropped.get(id).cloned());

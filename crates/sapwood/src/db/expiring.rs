@@ -10,14 +10,14 @@ use crate::db::merging::value_max;
 use crate::db::transaction::{Transaction, retry};
 use crate::error::{Error, Result};
 use crate::expiry::{DefaultLife, Expiry, Stamp};
-use crate::operation::KeyspaceId;
 use crate::version::Tree;
 use crate::version::edit::Edit;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes that the life of a keyspace's records takes in the manifest: at most, so that the reserve can be made long enough before.
-const LIFE_LISTED: u64 = 24;
+/// Bytes that the life of a keyspace's records and its durability take in the manifest: at most, so that the reserve can be made long
+/// enough before.
+const OPTIONS_LISTED: u64 = 24;
 
 impl Creation {
     /// The keyspace of this name, with these options: it is created, or its options are changed, if need be.
@@ -27,10 +27,10 @@ impl Creation {
         let found = self.find_existing(engine, name);
         if let Some((id, name)) = found {
             let tree = engine.state.load().version.trees.get(&id).cloned();
-            let (life, merging) = tree.map_or((None, None), |tree| (tree.life, tree.merging));
-            if let Some(asked) = options.merging().filter(|asked| merging.as_ref() != Some(asked)) {
+            let stored = tree.as_ref().map_or_else(KeyspaceOptions::default, KeyspaceOptions::of);
+            if let Some(asked) = options.merging().filter(|asked| stored.merging() != Some(asked)) {
                 let keyspace = name.to_string();
-                return Err(match merging {
+                return Err(match stored.merging() {
                     None => Error::NoMergeOperator { keyspace },
                     Some(stored) => Error::OtherMergeOperator {
                         keyspace,
@@ -39,12 +39,17 @@ impl Creation {
                     },
                 });
             }
-            return match (options.expiry(), life) {
-                (None, _) => Ok(()),
-                (Some(_), None) => Err(Error::NoExpiry { keyspace: name.to_string() }),
-                (Some(asked), Some(life)) if asked == life => Ok(()),
-                (Some(asked), Some(_)) => publish_life(engine, id, asked),
+            if options.expiry().is_some() && stored.expiry().is_none() {
+                return Err(Error::NoExpiry { keyspace: name.to_string() });
+            }
+            let life = options.expiry().filter(|asked| stored.expiry() != Some(*asked));
+            let durability = options.own_durability().filter(|asked| stored.own_durability() != Some(*asked));
+            let edit = Edit {
+                lives: life.map(|life| (id, life)).into_iter().collect(),
+                durabilities: durability.map(|durability| (id, durability)).into_iter().collect(),
+                ..Edit::default()
             };
+            return if edit == Edit::default() { Ok(()) } else { publish_options(engine, edit) };
         }
         engine.health.check_writable()?;
         let (name, id) = (Arc::<str>::from(name), self.next_id(engine)?);
@@ -53,24 +58,27 @@ impl Creation {
             trees: vec![(id, Tree::empty(Arc::clone(&name)))],
             lives: options.expiry().map(|life| (id, life)).into_iter().collect(),
             merges: options.merging().map(|merging| (id, merging.of_at_most(max))).into_iter().collect(),
+            durabilities: options.own_durability().map(|own| (id, own)).into_iter().collect(),
             clock: options.expiry().map(|_| engine.clock.now().max(1)),
             ..Edit::default()
         };
         let operator = options.merging().map_or(0, |merging| merging.name().len());
-        publish_listed(engine, edit, (name.len() + operator + TREE_LISTED) as u64 + LIFE_LISTED)?;
+        publish_listed(engine, edit, (name.len() + operator + TREE_LISTED) as u64 + OPTIONS_LISTED)?;
         self.remember(name, id);
         Ok(())
     }
 }
 
-fn publish_life(engine: &Engine, id: KeyspaceId, life: DefaultLife) -> Result<()> {
+/// Publishes an edit of the options of a keyspace that exists.
+fn publish_options(engine: &Engine, edit: Edit) -> Result<()> {
     engine.health.check_writable()?;
-    publish_listed(engine, Edit { lives: vec![(id, life)], ..Edit::default() }, LIFE_LISTED)
+    publish_listed(engine, edit, OPTIONS_LISTED)
 }
 
 impl Database {
     /// Returns the keyspace `name` with these options. It is created, durably, if it does not exist. If it does, it gets the
-    /// options' time to live, if they have one, for what is inserted from then on.
+    /// options' time to live, if they have one, for what is inserted from then on, and their durability, if they have one, for
+    /// handles that are made from then on.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {
@@ -117,9 +125,7 @@ impl Keyspace {
         self.check_there()?;
         let state = engine.state.load();
         let tree = state.version.trees.get(&self.id());
-        Ok(tree.map_or_else(KeyspaceOptions::default, |tree| {
-            KeyspaceOptions::of(tree.life, tree.merging.clone())
-        }))
+        Ok(tree.map_or_else(KeyspaceOptions::default, KeyspaceOptions::of))
     }
 
     /// Sets, durably, how long records live that are inserted from now on without saying so; `None`: until they are removed.
@@ -149,7 +155,8 @@ impl Keyspace {
         }
         let _turn = self.handle().creation.turn.lock();
         self.check_there()?;
-        publish_life(engine, self.id(), DefaultLife::of(life))
+        let lives = vec![(self.id(), DefaultLife::of(life))];
+        publish_options(engine, Edit { lives, ..Edit::default() })
     }
 
     /// Like [`insert`](Self::insert), for a record that expires as said, whatever the keyspace's default is.

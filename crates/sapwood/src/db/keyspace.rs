@@ -38,11 +38,12 @@ pub struct Keyspace {
 
 impl Keyspace {
     pub(crate) fn new(handle: Arc<Handle>, id: KeyspaceId, name: Arc<str>) -> Self {
-        let durability = handle.durability;
         let engine = &handle.engine;
         let version = Arc::clone(&engine.state.load().version);
-        let life = version.trees.get(&id).and_then(|tree| tree.life);
-        let values = StoredValues::new(life.is_some(), &engine.clock, version.merging(id));
+        let tree = version.trees.get(&id);
+        let durability = tree.and_then(|tree| tree.durability).unwrap_or(handle.durability);
+        let may_expire = tree.is_some_and(|tree| tree.life.is_some());
+        let values = StoredValues::new(may_expire, &engine.clock, version.merging(id));
         Self { handle, id, name, durability, values }
     }
 
@@ -87,9 +88,10 @@ impl Keyspace {
     }
 
     /// A handle to the same keyspace whose single changes ([`insert`](Self::insert), [`remove`](Self::remove),
-    /// [`update`](Self::update) and others) are so durable when they return. Handles begin with the database's durability
-    /// ([`Builder::durability`](crate::Builder::durability)), and batches and transactions have one of their own. It is not
-    /// stored.
+    /// [`update`](Self::update) and others) are so durable when they return. Handles begin with the durability that is stored with
+    /// the keyspace ([`KeyspaceOptions::durability`](crate::KeyspaceOptions::durability)), or else with the database's
+    /// ([`Builder::durability`](crate::Builder::durability)). This one is stored nowhere, and batches and transactions have one of
+    /// their own.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {

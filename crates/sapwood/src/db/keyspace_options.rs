@@ -1,9 +1,11 @@
 //! Options of a keyspace, which are stored with it.
 
+use crate::durability::Durability;
 use crate::error::{Error, Result};
 use crate::expiry::DefaultLife;
 use crate::merge::MergeOperator;
 use crate::merging::{Merging, OPERATOR_NAME_MAX};
+use crate::version::Tree;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +29,7 @@ use std::time::Duration;
 pub struct KeyspaceOptions {
     expiry: Option<DefaultLife>,
     merging: Option<Merging>,
+    durability: Option<Durability>,
 }
 
 impl KeyspaceOptions {
@@ -45,8 +48,13 @@ impl KeyspaceOptions {
         Self::default()
     }
 
-    pub(super) fn of(expiry: Option<DefaultLife>, merging: Option<Merging>) -> Self {
-        Self { expiry, merging }
+    pub(super) fn of(tree: &Tree) -> Self {
+        Self { expiry: tree.life, merging: tree.merging.clone(), durability: tree.durability }
+    }
+
+    /// The durability, if one was said.
+    pub(super) fn own_durability(&self) -> Option<Durability> {
+        self.durability
     }
 
     pub(super) fn merging(&self) -> Option<&Merging> {
@@ -135,6 +143,29 @@ impl KeyspaceOptions {
     #[must_use]
     pub fn time_to_live(mut self, life: Duration) -> Self {
         self.expiry = Some(DefaultLife::of(Some(life)));
+        self
+    }
+
+    /// Single changes ([`insert`](crate::Keyspace::insert) and others) are so durable when they return, in place of the database's
+    /// [durability](crate::Builder::durability), by handles that are not [told otherwise](crate::Keyspace::with_durability). A
+    /// handle keeps what it began with: a change of the option holds for handles that are made later. Batches and transactions, which may
+    /// change several keyspaces, have the database's unless they are told.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// use sapwood::{Durability, KeyspaceOptions};
+    ///
+    /// db.keyspace_with("sightings", KeyspaceOptions::new().durability(Durability::Buffered))?;
+    /// let sightings = db.keyspace("sightings")?; // also after the database was opened again
+    /// sightings.insert("fram", "off Lofoten")?; // does not wait for the device
+    /// assert_eq!(sightings.durability(), Durability::Buffered);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = Some(durability);
         self
     }
 

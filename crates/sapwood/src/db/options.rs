@@ -98,7 +98,8 @@ impl Builder {
         self
     }
 
-    /// How durable commits are when they return that are not told another durability: single changes, batches and transactions.
+    /// How durable commits are when they return that are not told another durability: single changes (unless the
+    /// [keyspace's own](crate::KeyspaceOptions::durability) says otherwise), batches and transactions.
     /// The default is [`Durability::Immediate`]. What is not a commit (new keyspaces, ingestion) is always durable.
     ///
     /// ```

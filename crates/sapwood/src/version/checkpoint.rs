@@ -77,7 +77,8 @@ impl Checkpoint {
         let names = metadata.map(named).collect();
         let lives = trees.iter().filter_map(|(id, tree)| Some((*id, tree.life?))).collect();
         let merges = trees.iter().filter_map(|(id, tree)| Some((*id, tree.merging.clone()?))).collect();
-        (!trees.is_empty()).then(|| Edit { trees, names, lives, merges, ..Edit::default() })
+        let durabilities = trees.iter().filter_map(|(id, tree)| Some((*id, tree.durability?))).collect();
+        (!trees.is_empty()).then(|| Edit { trees, names, lives, merges, durabilities, ..Edit::default() })
     }
 
     /// Dropped trees, which are few, come behind all others: an id that is not above those before is that of a dropped one, or
@@ -129,6 +130,24 @@ impl Iterator for Checkpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn checkpoints_keep_the_durability_of_keyspaces() {
+        use crate::durability::Durability::{Buffered, Immediate, None as InMemory};
+        let mut version = Version::empty(1 << 20);
+        for (number, durability) in (1..).zip([Some(InMemory), None, Some(Buffered), Some(Immediate)]) {
+            let tree = Tree { durability, ..Tree::empty(format!("{number}").into()) };
+            version.trees.insert(KeyspaceId(number), tree);
+        }
+        let mut found = Version::empty(1 << 20);
+        for edit in Checkpoint::in_portions(&version, 3) {
+            let mut bytes = Vec::new();
+            edit.encode(&mut bytes);
+            let edit = Edit::decode(&bytes).unwrap();
+            found.apply(&edit, &mut |_, _| Err("there is no segment")).unwrap();
+        }
+        assert!(found.trees == version.trees);
+    }
 
     /// All of them were in one edit, which had to be shorter than 64 MiB.
     #[test]

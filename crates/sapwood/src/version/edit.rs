@@ -13,6 +13,7 @@
 //!         | 17 time                                               what the database's clock says (format 9)
 //!         | 19 keyspace nlen operator                            values of a keyspace merge by this operator (format 10)
 //!         | 20 seq                                                some of a queue up to this operation is in the trees, not all (format 10)
+//!         | 21 keyspace durability                               of single changes by default: 0 none, 1 buffered, 2 immediate (format 10)
 //!         | 6 number granule                                      a segment begun at a granule (format 6: in a slot)
 //!         | 7 number used                                         bytes used in a segment now
 //!         | 18 number n (time bytes)*n                            of what was written to leaves of a segment so many bytes expire, by
@@ -30,6 +31,7 @@
 
 use crate::KEY_LEN_MAX;
 use crate::bytecode::{Reader, put_varint};
+use crate::durability::Durability;
 use crate::expiring_bytes::{ExpiringBytes, STEPS};
 use crate::expiry::DefaultLife;
 use crate::log_area::Fences;
@@ -58,6 +60,8 @@ pub(crate) struct Edit {
     pub lives: Vec<(KeyspaceId, DefaultLife)>,
     /// Keyspaces with a merge operator.
     pub merges: Vec<(KeyspaceId, Merging)>,
+    /// Keyspaces with a durability of their own.
+    pub durabilities: Vec<(KeyspaceId, Durability)>,
     /// Where queues end of which a part is in the trees.
     pub begun_flushes: Vec<SeqNo>,
     /// What the database's clock says, in milliseconds since 1970.
@@ -174,6 +178,15 @@ impl Edit {
             put_varint(out, merging.name().len() as u64);
             out.extend_from_slice(merging.name().as_bytes());
         }
+        for (id, durability) in &self.durabilities {
+            out.push(21);
+            put_varint(out, u64::from(id.0));
+            out.push(match durability {
+                Durability::None => 0,
+                Durability::Buffered => 1,
+                Durability::Immediate => 2,
+            });
+        }
         for end in &self.begun_flushes {
             out.push(20);
             put_varint(out, *end);
@@ -267,6 +280,7 @@ impl Edit {
                 self.lives.push((id, DefaultLife(reader.varint().ok_or("time to live")?)));
             }
             Some(19) => self.merges.push(decode_merging(reader).ok_or("keyspace with a merge operator")?),
+            Some(21) => self.durabilities.push(decode_durability(reader).ok_or("durability of a keyspace")?),
             Some(20) => self.begun_flushes.push(decode_number(reader).ok_or("end of a queue")?),
             Some(17) => self.clock = Some(decode_number(reader).ok_or("time")?),
             Some(18) => {
@@ -345,6 +359,17 @@ fn decode_merging(reader: &mut Reader<'_>) -> Option<(KeyspaceId, Merging)> {
     (1..=OPERATOR_NAME_MAX).contains(&len).then(|| (id, Merging::named(name.into())))
 }
 
+fn decode_durability(reader: &mut Reader<'_>) -> Option<(KeyspaceId, Durability)> {
+    let id = decode_keyspace(reader)?;
+    let durability = match reader.u8()? {
+        0 => Durability::None,
+        1 => Durability::Buffered,
+        2 => Durability::Immediate,
+        _ => return None,
+    };
+    Some((id, durability))
+}
+
 fn decode_address(reader: &mut Reader<'_>) -> Option<(NodeId, Address)> {
     let id = decode_id(reader)?;
     let position = Position(reader.varint()?);
@@ -395,10 +420,7 @@ fn decode_tree(reader: &mut Reader<'_>, is_estimated: bool) -> Option<(KeyspaceI
     let bytes = reader.varint()?;
     let name_len = reader.length().filter(|len| *len <= NAME_LEN_MAX)?;
     let name = std::str::from_utf8(reader.bytes(name_len)?).ok()?.into();
-    Some((
-        id,
-        Tree { name, root, height, len, bytes, is_estimated, metadata: None, life: None, merging: None },
-    ))
+    Some((id, Tree { root, height, len, bytes, is_estimated, ..Tree::empty(name) }))
 }
 
 #[cfg(test)]
@@ -417,15 +439,12 @@ mod tests {
                 (
                     KeyspaceId(1),
                     Tree {
-                        name: "ships".into(),
                         root: Some(NodeId(0)),
                         height: 2,
                         len: 99,
                         bytes: 9000,
                         is_estimated: true,
-                        metadata: None,
-                        life: None,
-                        merging: None,
+                        ..Tree::empty("ships".into())
                     },
                 ),
                 (KeyspaceId(9), Tree::empty("".into())),
@@ -438,6 +457,11 @@ mod tests {
             last_keyspace: Some(99),
             lives: vec![(KeyspaceId(9), DefaultLife(0)), (KeyspaceId(2), DefaultLife(u64::MAX))],
             merges: vec![(KeyspaceId(9), Merging::named("add u64".into()))],
+            durabilities: vec![
+                (KeyspaceId(2), Durability::None),
+                (KeyspaceId(9), Durability::Buffered),
+                (KeyspaceId(77), Durability::Immediate),
+            ],
             begun_flushes: vec![7, 300],
             clock: Some(1_790_000_000_000),
             segments: vec![(7, 1), (8, u32::MAX)],
@@ -490,6 +514,13 @@ mod tests {
         let tree = || Tree::empty("".into());
         let of = |id| with(Edit { trees: vec![(KeyspaceId(id), tree())], ..Edit::default() });
         assert_eq!((of(KeyspaceId::LAST.0), of(u32::MAX)), (Ok(()), Err("tree")));
+    }
+
+    #[test]
+    fn an_unknown_durability_is_refused() {
+        assert!(Edit::decode(&[21, 9, 2]).is_ok());
+        assert_eq!(Edit::decode(&[21, 9, 3]), Err("durability of a keyspace"));
+        assert_eq!(Edit::decode(&[21, 9]), Err("durability of a keyspace"));
     }
 
     /// The bytes of an edit with a run of three pieces.

@@ -1,9 +1,10 @@
 //! Keyspaces that are dropped and renamed: what handles, snapshots, batches and transactions say, and what becomes of the space.
 
-use psync::{Simulated, Volume};
-use sapwood::{Builder, Database, Durability, Error, Keyspace};
+use psync::{Device, Simulated, Volume};
+use sapwood::{Builder, Database, Durability, Error, Keyspace, KeyspaceOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 fn options() -> Builder {
     Database::builder().memory(8 << 20).leaf_len(256).background_threads(0)
@@ -205,6 +206,75 @@ fn a_keyspace_takes_the_place_of_another() {
     assert_eq!(db.keyspaces(), ["vessels"]);
     assert_eq!(db.keyspace("vessels").expect("is there").count(..).expect("counts"), 301);
     db.check().expect("is sound");
+}
+
+#[test]
+fn a_durability_is_stored_with_its_keyspace() {
+    let volume = Simulated::new(1);
+    let buffered = || KeyspaceOptions::new().durability(Durability::Buffered);
+    let db = open(&volume);
+    let plain = db.keyspace("ships").expect("is made");
+    assert_eq!(plain.options().expect("has some"), KeyspaceOptions::new());
+    let ships = db.keyspace_with("ships", buffered()).expect("is changed");
+    let days = buffered().durability(Durability::None).time_to_live(Duration::from_secs(86_400));
+    let weather = db.keyspace_with("weather", days.clone()).expect("is made");
+    db.keyspace_with("new", buffered()).expect("is made");
+    // A handle keeps what it has, and what it is told.
+    assert_eq!(plain.durability(), Durability::Immediate);
+    assert_eq!((ships.durability(), weather.durability()), (Durability::Buffered, Durability::None));
+    assert_eq!(ships.with_durability(Durability::Immediate).durability(), Durability::Immediate);
+    assert_eq!(db.keyspace("other").expect("is made").durability(), Durability::Immediate);
+
+    // Only what is told otherwise waits for the device: also batches and transactions.
+    let syncs = |change: &dyn Fn() -> sapwood::Result<()>| {
+        let before = volume.counters().syncs;
+        change().expect("commits");
+        volume.counters().syncs - before
+    };
+    assert_eq!(syncs(&|| ships.insert(key(1), "buffered")), 0);
+    assert_eq!(syncs(&|| ships.update(key(1), |_| Some("again")).map(|_| ())), 0);
+    assert_eq!(syncs(&|| weather.remove(key(1))), 0);
+    assert!(syncs(&|| plain.insert(key(1), "durable")) > 0);
+    assert!(syncs(&|| db.batch().insert(&ships, key(2), "durable").commit()) > 0);
+    assert!(syncs(&|| db.transact(|tx| tx.insert(&ships, key(3), "durable"))) > 0);
+
+    // A flush and an ingestion replace the tree; then it has another name, and takes another's place.
+    fill(&db.keyspace("new").expect("is there"), 1000);
+    ships.insert(key(4), "flushed").expect("inserts");
+    db.flush().expect("flushes");
+    db.rename_keyspace("ships", "fleet").expect("renames");
+    db.replace_keyspace("new", "other").expect("replaces");
+    let check = |db: &Database| {
+        for name in ["fleet", "other"] {
+            let keyspace = db.keyspace(name).expect("is there");
+            assert_eq!(keyspace.durability(), Durability::Buffered, "{name}");
+            assert_eq!(keyspace.options().expect("has some"), buffered(), "{name}");
+        }
+        let weather = db.keyspace("weather").expect("is there");
+        assert_eq!(weather.options().expect("has some"), days);
+        assert_eq!(db.keyspace("new again").expect("is made").durability(), Durability::Immediate);
+    };
+    check(&db);
+    // After a crash the first opening reads the edits, and the second one a checkpoint that the first has written.
+    let crashed = volume.power_loss(7);
+    check(&open(&crashed));
+    check(&open(&crashed));
+    drop((db, plain, ships, weather));
+    let db = open(&volume);
+    check(&db);
+
+    // What options do not say stays, and what is refused changes nothing.
+    let hour = KeyspaceOptions::new().time_to_live(Duration::from_secs(3600));
+    let weather = db.keyspace_with("weather", hour.clone()).expect("is changed");
+    assert_eq!(weather.options().expect("has some"), hour.clone().durability(Durability::None));
+    let refused = db.keyspace_with("fleet", hour.durability(Durability::Immediate));
+    assert!(matches!(refused, Err(Error::NoExpiry { .. })));
+    assert_eq!(db.keyspace("fleet").expect("is there").durability(), Durability::Buffered);
+    let syncs = volume.counters().syncs;
+    db.keyspace_with("fleet", buffered()).expect("is so already");
+    assert_eq!(volume.counters().syncs, syncs);
+    let fleet = db.keyspace_with("fleet", KeyspaceOptions::new().durability(Durability::Immediate));
+    assert_eq!(fleet.expect("is changed").durability(), Durability::Immediate);
 }
 
 #[test]
