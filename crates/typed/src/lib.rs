@@ -58,7 +58,8 @@
 //! # What is stored
 //! The repository's `docs/format.md` has the bytes of keys, values and schemas; they do not change. The schema lies before the keyspace's
 //! metadata. A keyspace can be read without types at any time
-//! ([`TypedKeyspace::keyspace`]).
+//! ([`TypedKeyspace::keyspace`]). Operands, which are bytes of another form than values, are merged in this way too:
+//! `ships.keyspace().merge(encode_key(key), operand)`.
 
 // So that what is derived here finds what it names.
 extern crate self as sapwood_typed;
