@@ -90,8 +90,7 @@ impl Batch {
         self
     }
 
-    /// Adds a change. A batch that is too large is refused by [`Batch::commit`], and does not grow until then.
-    /// Inserts a value as it is, or behind a stamp.
+    /// Inserts a value as it is, or as the keyspace stores it.
     pub(super) fn insert_stamped(
         &mut self,
         keyspace: &Keyspace,
@@ -108,6 +107,7 @@ impl Batch {
         }
     }
 
+    /// Adds a change. A batch that is too large is refused by [`Batch::commit`], and does not grow until then.
     pub(super) fn put(&mut self, change: impl FnOnce(&mut Vec<u8>)) {
         let before = self.body.len();
         change(&mut self.body);

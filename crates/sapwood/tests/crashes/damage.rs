@@ -401,7 +401,7 @@ fn impossible_keys_values_and_options_are_refused() {
     keyspace.insert(vec![7; 65536], "longest").expect("a key of the greatest length");
     assert!(matches!(db.keyspace(""), Err(Error::BadName { .. })));
     let mut batch = db.batch();
-    for key in 0..40u32 {
+    for key in 0..70u32 {
         batch.insert(&keyspace, key.to_be_bytes(), vec![0; 1 << 20]);
     }
     assert!(matches!(batch.commit(), Err(Error::BatchTooLarge { .. })));
