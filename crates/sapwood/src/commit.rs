@@ -411,8 +411,9 @@ impl CommitPipeline {
         let sound = found
             .map_while(|operation| operation.map_err(|what| changed = Some(what)).ok())
             .inspect(|_| count += 1);
-        let version = Arc::clone(&self.state.load().version);
-        queue.insert_all(sound, first_seq, &|keyspace| version.merging(keyspace));
+        let state = self.state.load();
+        queue.insert_all(sound, first_seq, &|keyspace| state.version.merging(keyspace));
+        drop(state);
         if changed.is_some() || first_seq + count != seq {
             // Operations already in the queue would become visible with the next commit, and the log may hold
             // what recovery refuses.

@@ -306,8 +306,9 @@ impl Merging {
         merged(last, &value.unwrap_or_default())
     }
 
-    /// Of a stack of changes, newest first, of which all but the last may be operands, what they make together. `None`: the key
-    /// is removed, or is not there.
+    /// Of a stack of changes, newest first, what they make together. What lies beneath a value or a removal counts for nothing. If
+    /// there is neither, the operands stay operands: their value lies beneath the stack. `None`: the key is removed, or is not
+    /// there.
     pub fn lay_all<'a>(&self, stack: impl IntoIterator<Item = Option<&'a [u8]>>) -> Option<Vec<u8>> {
         let mut operands = Vec::new();
         let mut base = None;
@@ -315,13 +316,13 @@ impl Merging {
             match change {
                 Some(stored) if is_operands(stored) => operands.push(stored),
                 other => {
-                    base = other;
+                    base = Some(other);
                     break;
                 }
             }
         }
-        let base = base.map(<[u8]>::to_vec);
-        operands.into_iter().rev().fold(base, |older, newer| Some(self.lay(newer, older.as_deref())))
+        let oldest = base.or_else(|| operands.pop().map(Some)).flatten().map(<[u8]>::to_vec);
+        operands.into_iter().rev().fold(oldest, |older, newer| Some(self.lay(newer, older.as_deref())))
     }
 
     /// What a user sees of a stored value beneath which nothing lies.

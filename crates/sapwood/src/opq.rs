@@ -444,7 +444,7 @@ impl Opq {
     /// The newest value of a key with all that it builds on.
     fn folded<'v>(&'v self, keyspace: KeyspaceId, key: &[u8], value: &'v [u8]) -> &'v [u8] {
         match self.folded.get() {
-            Some(folded) if !folded.is_empty() => {
+            Some(folded) if !folded.is_empty() && is_operands(value) => {
                 folded.get(&(keyspace, Bytes::copy_from_slice(key))).map_or(value, |folded| &folded[..])
             }
             _ => value,

@@ -103,58 +103,33 @@ fn add_wrapping(a: [u8; 8], b: [u8; 8]) -> [u8; 8] {
     u64::from_be_bytes(a).wrapping_add(u64::from_be_bytes(b)).to_be_bytes()
 }
 
-impl MergeOperator for AddU64 {
-    fn name(&self) -> &str {
-        "add u64"
-    }
+/// Operators whose operands are combined as they are applied.
+macro_rules! sums {
+    ($($operator:ident, $name:literal, $add:ident;)*) => {$(
+        impl MergeOperator for $operator {
+            fn name(&self) -> &str {
+                $name
+            }
 
-    fn check(&self, operand: &[u8]) -> Result<(), String> {
-        check_number(operand)
-    }
+            fn check(&self, operand: &[u8]) -> Result<(), String> {
+                check_number(operand)
+            }
 
-    fn apply(&self, value: Option<&[u8]>, operand: &[u8]) -> Result<Vec<u8>, String> {
-        sum(value, operand, add_unsigned)
-    }
+            fn apply(&self, value: Option<&[u8]>, operand: &[u8]) -> Result<Vec<u8>, String> {
+                sum(value, operand, $add)
+            }
 
-    fn combine(&self, older: &[u8], newer: &[u8]) -> Vec<u8> {
-        add_unsigned(of_operand(older), of_operand(newer)).to_vec()
-    }
+            fn combine(&self, older: &[u8], newer: &[u8]) -> Vec<u8> {
+                $add(of_operand(older), of_operand(newer)).to_vec()
+            }
+        }
+    )*};
 }
 
-impl MergeOperator for AddU64Wrapping {
-    fn name(&self) -> &str {
-        "add u64 wrapping"
-    }
-
-    fn check(&self, operand: &[u8]) -> Result<(), String> {
-        check_number(operand)
-    }
-
-    fn apply(&self, value: Option<&[u8]>, operand: &[u8]) -> Result<Vec<u8>, String> {
-        sum(value, operand, add_wrapping)
-    }
-
-    fn combine(&self, older: &[u8], newer: &[u8]) -> Vec<u8> {
-        add_wrapping(of_operand(older), of_operand(newer)).to_vec()
-    }
-}
-
-impl MergeOperator for AddI64Wrapping {
-    fn name(&self) -> &str {
-        "add i64 wrapping"
-    }
-
-    fn check(&self, operand: &[u8]) -> Result<(), String> {
-        check_number(operand)
-    }
-
-    fn apply(&self, value: Option<&[u8]>, operand: &[u8]) -> Result<Vec<u8>, String> {
-        sum(value, operand, add_wrapping)
-    }
-
-    fn combine(&self, older: &[u8], newer: &[u8]) -> Vec<u8> {
-        add_wrapping(of_operand(older), of_operand(newer)).to_vec()
-    }
+sums! {
+    AddU64, "add u64", add_unsigned;
+    AddU64Wrapping, "add u64 wrapping", add_wrapping;
+    AddI64Wrapping, "add i64 wrapping", add_wrapping;
 }
 
 /// Some operands of [`AddI64`], one after the other. As bytes: a single one has 8, several have 32.

@@ -108,38 +108,17 @@ impl Opq {
     /// What an entry with operands and all that it builds on make together, as far as this queue has it.
     pub(super) fn follow(&self, entry: &Entry<'_>, merging: &Merging) -> Change {
         let (keyspace, key, _) = entry.key();
-        let mut stack = Vec::new();
-        let mut next = entry.value();
-        let is_based = loop {
-            let Some(stored) = next else { break true };
-            stack.push(stored);
-            let first = match Stored::decode(stored) {
-                Some(Stored::Operands(parts)) => parts[0].first,
-                _ => break true,
-            };
-            match self.beneath(keyspace, key, first) {
-                Beneath::Stored(stored) => next = Some(stored),
-                Beneath::Nothing => next = None,
-                Beneath::Unknown => break false,
-            }
-        };
-        if let [alone] = stack[..]
-            && !(is_based && is_operands(alone))
+        let mut stack = vec![entry.value()];
+        while let Some(Some(stored)) = stack.last()
+            && let Some(Stored::Operands(parts)) = Stored::decode(stored)
         {
-            return Some(Bytes::copy_from_slice(alone));
+            match self.beneath(keyspace, key, parts[0].first) {
+                Beneath::Stored(stored) => stack.push(Some(stored)),
+                Beneath::Nothing => stack.push(None),
+                Beneath::Unknown => break,
+            }
         }
-        let mut newest_first = stack.into_iter();
-        let all = match is_based {
-            true => {
-                let based = newest_first.map(Some);
-                merging.lay_all(based)
-            }
-            false => {
-                let oldest = newest_first.next_back().map(<[u8]>::to_vec);
-                newest_first.rev().fold(oldest, |older, newer| Some(merging.lay(newer, older.as_deref())))
-            }
-        };
-        all.map(Bytes::from)
+        merging.lay_all(stack).map(Bytes::from)
     }
 
     /// Puts together what each chained key has in this queue, which is frozen, for [`Opq::newest`].

@@ -126,6 +126,23 @@ pub(super) enum Place {
     Piece(NodeId),
 }
 
+/// Reads what is visited.
+fn read(view: TreeView<'_>, mode: ReadMode, height: usize, group: &[Visit<Place>]) -> Result<Vec<Node>> {
+    let wanted = group.iter().map(|visit| match visit.place {
+        Place::Node(id) => (id, height as u8),
+        Place::Piece(id) => (id, crate::storage::node::PIECE),
+    });
+    view.mixed(wanted, mode)
+}
+
+/// How many of these fit into the memory for reads.
+fn fits(view: TreeView<'_>, visits: &[Visit<Place>]) -> usize {
+    let len = |visit: &Visit<Place>| match visit.place {
+        Place::Node(id) | Place::Piece(id) => view.len_of(id) as usize,
+    };
+    view.pager.reader.fits(visits.iter().map(len))
+}
+
 struct Search<'a, K> {
     view: TreeView<'a>,
     number: Option<u64>,
@@ -163,18 +180,11 @@ impl<K: AsRef<[u8]>> mpsearch::Tree for Search<'_, K> {
     type Error = Error;
 
     fn read(&mut self, height: usize, group: &[Visit<Place>]) -> Result<Vec<Node>> {
-        let wanted = group.iter().map(|visit| match visit.place {
-            Place::Node(id) => (id, height as u8),
-            Place::Piece(id) => (id, crate::storage::node::PIECE),
-        });
-        self.view.mixed(wanted, mode(self.number))
+        read(self.view, mode(self.number), height, group)
     }
 
     fn fits(&self, _: usize, visits: &[Visit<Place>]) -> usize {
-        let len = |visit: &Visit<Place>| match visit.place {
-            Place::Node(id) | Place::Piece(id) => self.view.len_of(id) as usize,
-        };
-        self.view.pager.reader.fits(visits.iter().map(len))
+        fits(self.view, visits)
     }
 
     fn descend(

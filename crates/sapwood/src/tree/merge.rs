@@ -93,18 +93,9 @@ fn laid(pieces: &[Node], order: &[Slot], merging: &Merging) -> HashMap<(u32, u32
     let value = |slot: &Slot| pieces[slot.age as usize].logged_value(slot.index as usize);
     let mut all = HashMap::new();
     for alike in order.chunk_by(|a, b| a.rank == b.rank && key(a) == key(b)).filter(|alike| alike.len() > 1) {
-        let depth = alike.iter().position(|slot| !value(slot).is_some_and(is_operands));
-        let made = match depth {
-            Some(0) => continue,
-            Some(depth) => merging.lay_all(alike[..=depth].iter().map(value)),
-            // Their value lies in the leaf.
-            None => {
-                let oldest = value(&alike[alike.len() - 1]).map(<[u8]>::to_vec);
-                let newer = alike[..alike.len() - 1].iter().rev().filter_map(value);
-                newer.fold(oldest, |older, newer| Some(merging.lay(newer, older.as_deref())))
-            }
-        };
-        if let Some(made) = made {
+        if value(&alike[0]).is_some_and(is_operands)
+            && let Some(made) = merging.lay_all(alike.iter().map(value))
+        {
             all.insert((alike[0].age, alike[0].index), made.into());
         }
     }

@@ -63,7 +63,7 @@ impl Block {
         let (key, change) = (piece.key_bytes(at), piece.change(at));
         match (merging, &change) {
             (Some(merging), Some(newest)) if is_operands(newest) => {
-                let change = self.laid(&key, newest, merging);
+                let change = self.laid(&key, merging);
                 Some((key, change))
             }
             _ => Some((key, change)),
@@ -71,26 +71,13 @@ impl Block {
     }
 
     /// What the runs have of the next key together.
-    fn laid(&self, key: &[u8], newest: &Bytes, merging: &Merging) -> Change {
+    fn laid(&self, key: &[u8], merging: &Merging) -> Change {
         let of_key = self.runs.iter().rev().filter_map(|run| {
             let (piece, rest) = run.front()?;
             let at = if self.upwards { rest.start } else { rest.end - 1 };
             (piece.key(at) == key).then(|| piece.logged_value(at))
         });
-        let mut stack: Vec<Option<&[u8]>> = of_key.collect();
-        match stack.iter().position(|change| !change.is_some_and(is_operands)) {
-            Some(base) => {
-                stack.truncate(base + 1);
-                merging.lay_all(stack).map(Bytes::from)
-            }
-            None if stack.len() == 1 => Some(newest.clone()),
-            // Their value lies in the leaf.
-            None => {
-                let oldest = stack.pop().flatten().map(<[u8]>::to_vec);
-                let newer = stack.into_iter().rev().flatten();
-                newer.fold(oldest, |older, newer| Some(merging.lay(newer, older.as_deref()))).map(Bytes::from)
-            }
-        }
+        merging.lay_all(of_key).map(Bytes::from)
     }
 
     /// Moves past `key`, which is the next one.

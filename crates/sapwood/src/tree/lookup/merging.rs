@@ -7,7 +7,7 @@ use crate::cache::pager::ReadMode;
 use crate::error::{Error, Result};
 use crate::merging::Merging;
 use crate::opq::Change;
-use crate::storage::node::{Node, NodeId, PIECE};
+use crate::storage::node::{Node, NodeId};
 use crate::tree::view::TreeView;
 use bytes::Bytes;
 use mpsearch::{Visit, fan_out, mpsearch};
@@ -41,7 +41,8 @@ pub(super) fn multi_get<K: AsRef<[u8]>>(
     for (index, Stack { found: mut stack, .. }) in search.stacks.into_iter().enumerate() {
         stack.sort_unstable_by_key(|(age, _)| *age);
         let newest_first = stack.iter().map(|(_, change)| change.as_deref());
-        if let Some(value) = merging.lay_all(newest_first) {
+        // Beneath the leaf is nothing.
+        if let Some(value) = merging.lay_all(newest_first.chain([None])) {
             found(index, value.into());
         }
     }
@@ -54,18 +55,11 @@ impl<K: AsRef<[u8]>> mpsearch::Tree for Search<'_, K> {
     type Error = Error;
 
     fn read(&mut self, height: usize, group: &[Visit<Place>]) -> Result<Vec<Node>> {
-        let wanted = group.iter().map(|visit| match visit.place {
-            Place::Node(id) => (id, height as u8),
-            Place::Piece(id) => (id, PIECE),
-        });
-        self.view.mixed(wanted, self.mode)
+        super::read(self.view, self.mode, height, group)
     }
 
     fn fits(&self, _: usize, visits: &[Visit<Place>]) -> usize {
-        let len = |visit: &Visit<Place>| match visit.place {
-            Place::Node(id) | Place::Piece(id) => self.view.len_of(id) as usize,
-        };
-        self.view.pager.reader.fits(visits.iter().map(len))
+        super::fits(self.view, visits)
     }
 
     fn descend(
