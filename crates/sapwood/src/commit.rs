@@ -161,7 +161,7 @@ impl CommitPipeline {
     }
 
     /// Commits a batch for which there is room in memory and disk space. Removals that find the disk full flush: that
-    /// has the reserve, and frees space for them.
+    /// has the reserve, and frees space for them. Puts do so if that makes a long log short.
     fn commit_with_space(&self, mut pending: PendingBatch) -> Result<()> {
         for tried in 1.. {
             let refusals = self.space.reserve.refusals();
@@ -181,7 +181,7 @@ impl CommitPipeline {
                             Err(error) if !error.is_disk_full() => return Err(error),
                             _ => {}
                         }
-                    } else if self.space.reserve.refusals() == refusals {
+                    } else if self.space.reserve.refusals() == refusals && !self.flush_for_log()? {
                         return Err(error);
                     }
                 }

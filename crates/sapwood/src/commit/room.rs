@@ -84,12 +84,20 @@ impl CommitPipeline {
             let _ = self.wait_for_running_attempt();
         }
         match self.space.with_kept_space(|| self.space.reserve.grow(bytes)) {
-            Err(error) if error.is_disk_full() && self.space.reserve.needs().log >= LOG_WORTH_A_FLUSH => {
-                self.flush_all()?;
+            Err(error) if error.is_disk_full() && self.flush_for_log()? => {
                 self.space.with_kept_space(|| self.space.reserve.grow(bytes))
             }
             grown => grown,
         }
+    }
+
+    /// Flushes, if the log that becomes free with it is worth that to a put on a full disk. Returns whether it did.
+    pub fn flush_for_log(&self) -> Result<bool> {
+        if self.space.reserve.needs().log < LOG_WORTH_A_FLUSH {
+            return Ok(false);
+        }
+        self.flush_all()?;
+        Ok(true)
     }
 }
 

@@ -214,6 +214,34 @@ fn a_full_disk_can_be_emptied_after_a_power_loss() {
     empties_at_every_level(0, End::PowerLoss);
 }
 
+/// What is overwritten takes no space but the log's, which a flush frees.
+#[test]
+fn a_record_is_overwritten_for_ever_on_a_disk_that_was_full() {
+    for (background, level) in (0..16).map(|number| (number % 2, number as u64 / 2)) {
+        let (memory, value, durability) = SHAPES[0];
+        let capacity = (3 << 20) + level * 87_333;
+        let case = Case { capacity, memory, value, background, durability, end: End::None };
+        let volume = Simulated::new(level).with_capacity(capacity);
+        let (db, keyspace) = open(&volume, &case).expect("opens");
+        let count = fill(&db, &keyspace, &case);
+        for start in (count / 4..count).step_by(200) {
+            let mut batch = db.batch();
+            (start..count.min(start + 200)).for_each(|number| _ = batch.remove(&keyspace, key(number)));
+            batch
+                .durability(durability)
+                .commit()
+                .unwrap_or_else(|error| panic!("{case:?}: removal: {error}"));
+        }
+        db.compact().unwrap_or_else(|error| panic!("{case:?}: {error}"));
+        for number in 0..30_000 {
+            let mut batch = db.batch();
+            batch.insert(&keyspace, key(number % (count / 4)), [number as u8; 20]);
+            let put = batch.durability(durability).commit();
+            put.unwrap_or_else(|error| panic!("{case:?}: put {number}: {error}: {:?}", db.stats().space));
+        }
+    }
+}
+
 /// Puts that are refused share their commits with removals that are not.
 #[test]
 fn removals_go_on_beside_puts_that_are_refused() {
