@@ -7,6 +7,7 @@
 
 #[cfg(feature = "async")]
 pub(crate) mod asynchronous;
+mod backup;
 pub(crate) mod batch;
 pub(crate) mod check;
 mod conditions;

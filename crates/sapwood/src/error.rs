@@ -348,6 +348,57 @@ pub enum Error {
         /// Why not.
         reason: String,
     },
+    /// A target of backups refused something, or failed ([`backup::Target`](crate::backup::Target)). The backup can be repeated, and
+    /// goes on where it was.
+    #[error("{operation} of {name} in {target} failed: {source}; repeat it, and it goes on from there")]
+    BackupTarget {
+        /// Where the target is.
+        target: String,
+        /// The operation: lock, list, write, read, remove.
+        operation: &'static str,
+        /// The blob.
+        name: String,
+        /// The target's error.
+        source: Arc<std::io::Error>,
+    },
+    /// A blob of a backup does not contain what was written to it. Nothing was restored from it.
+    #[error(
+        "{blob} is damaged at byte {offset}: {what}; expected {expected}, found {found}. \
+         `sapwood verify` tells which backups are whole"
+    )]
+    BackupDamaged {
+        /// The blob, and where it is.
+        blob: String,
+        /// Where in the blob, in bytes.
+        offset: u64,
+        /// What is wrong.
+        what: String,
+        /// The expected content.
+        expected: String,
+        /// The content found.
+        found: String,
+    },
+    /// The target has no backup, or not the one asked for.
+    #[error("{target} has no {wanted}; it has: {existing}")]
+    NoBackup {
+        /// Where the target is.
+        target: String,
+        /// What was asked for.
+        wanted: String,
+        /// The numbers of those that are there.
+        existing: String,
+    },
+    /// A database is restored into an empty directory only. Nothing was changed.
+    #[error("{path} is not empty: it has {found}; restore into a new directory")]
+    NotEmpty {
+        /// The directory.
+        path: String,
+        /// Something that it has.
+        found: String,
+    },
+    /// The function that is told of progress has ended the work ([`ControlFlow::Break`](std::ops::ControlFlow::Break)).
+    #[error("stopped, as asked for; a backup that is repeated goes on from there")]
+    Stopped,
     /// An object that belongs to another database was used with this one.
     #[error("the {what} belongs to another database")]
     Foreign {
@@ -534,7 +585,7 @@ impl Error {
     /// # Ok(()) }
     /// ```
     pub fn is_damage(&self) -> bool {
-        matches!(self, Self::Corrupt { .. } | Self::Damaged { .. })
+        matches!(self, Self::Corrupt { .. } | Self::Damaged { .. } | Self::BackupDamaged { .. })
     }
 
     /// Whether a node could not be read, or is not what was written. Nothing has changed, and nothing is unknown but what
@@ -565,10 +616,15 @@ impl Error {
         match self {
             Error::DiskFull(_) => ErrorKind::StorageFull,
             Error::Exhausted(_) => ErrorKind::OutOfMemory,
-            Error::Corrupt { .. } | Error::Damaged { .. } | Error::Schema { .. } | Error::Decode { .. } => {
-                ErrorKind::InvalidData
-            }
+            Error::Corrupt { .. }
+            | Error::Damaged { .. }
+            | Error::BackupDamaged { .. }
+            | Error::Schema { .. }
+            | Error::Decode { .. } => ErrorKind::InvalidData,
+            Error::BackupTarget { source, .. } => source.kind(),
+            Error::NotEmpty { .. } => ErrorKind::DirectoryNotEmpty,
             Error::NoKeyspace { .. }
+            | Error::NoBackup { .. }
             | Error::Missing { .. }
             | Error::KeyspaceDropped { .. }
             | Error::Gone { .. } => ErrorKind::NotFound,

@@ -329,6 +329,7 @@
 #[cfg(feature = "async")]
 mod answer;
 mod background;
+pub mod backup;
 mod bounds;
 mod bytecode;
 mod cache;

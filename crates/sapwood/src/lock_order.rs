@@ -42,6 +42,8 @@ macro_rules! ranks {
 }
 
 ranks! {
+    /// The stream that a backup goes to: written while the database is read.
+    BackupStream,
     /// Closing a database, and the lock of its directory.
     Close,
     /// The background work, which closing waits for.
@@ -157,6 +159,11 @@ impl<R, T> RankedMutex<R, T> {
     /// The value, which nothing else can lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.lock.get_mut()
+    }
+
+    /// The same, for good.
+    pub fn into_inner(self) -> T {
+        self.lock.into_inner()
     }
 }
 

@@ -90,6 +90,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "commit",
         ],
     ),
+    ("backup", &["storage", "version", "wal", "commit"]),
     (
         "db",
         &[
@@ -110,13 +111,15 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "space",
             "commit",
             "background",
+            "backup",
             "stats",
         ],
     ),
 ];
 
 /// Folders below `db` whose tests open a database all the same, and so may use everything.
-const TESTED_FROM_ABOVE: &[&str] = &["flow", "iter", "reserve", "publish", "space", "commit", "background"];
+const TESTED_FROM_ABOVE: &[&str] =
+    &["flow", "iter", "reserve", "publish", "space", "commit", "background", "backup"];
 
 const WHY: &str =
     "arrows between folders go one way, so that each can be tested and replaced without those above it";

@@ -6,8 +6,11 @@
 
 use super::CommitPipeline;
 use crate::commit::log::Log;
+use crate::current_state::State;
 use crate::error::{Error, Result};
+use crate::operation::SeqNo;
 use crate::wal::KeptLog;
+use std::sync::Arc;
 
 /// The files of the log, as they were at one moment, until dropped.
 pub(crate) struct KeptFiles<'c> {
@@ -71,6 +74,31 @@ impl CommitPipeline {
     pub(crate) fn keep_log(&self) -> Option<KeptFiles<'_>> {
         let log = self.log.lock().as_mut()?.wal.keep(self.state.load().version.wal_low);
         Some(KeptFiles { log, commits: self })
+    }
+
+    /// What a reader sees that begins now, and the log, which has all of it that is not in the trees. No commit is under way at that
+    /// moment. `None` in place of the log if the database is read-only.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`]: commits without durability are not in the log, and there is no space for them. As for any writer.
+    pub(crate) fn keep_view(&self) -> Result<(Arc<State>, SeqNo, Option<KeptFiles<'_>>)> {
+        if self.health.is_read_only() {
+            self.health.check_process()?;
+            let (state, seq) = self.state.view();
+            return Ok((state, seq, None));
+        }
+        self.health.check_writable()?;
+        let mut guard = self.log_at_rest();
+        let log = guard.as_mut().ok_or(Error::Closed)?;
+        self.space.with_kept_space(|| log.wal.write()).inspect_err(|error| {
+            if !error.is_refusal() {
+                self.health.poison(error);
+            }
+        })?;
+        let (state, seq) = self.state.view();
+        // After the view: what it needs of the log is not removed without the log's lock.
+        let kept = KeptFiles { log: log.wal.keep(state.version.wal_low), commits: self };
+        Ok((state, seq, Some(kept)))
     }
 
     /// Removes log generations that are no longer needed.

@@ -15,6 +15,7 @@
 #[cfg(test)]
 mod tests;
 
+use crate::backup::RESTORING;
 use crate::cache::pager;
 use crate::cache::pager::{Pager, PagerMemory};
 use crate::clock::Clock;
@@ -169,6 +170,9 @@ fn foreign(entries: &[Entry]) -> Option<String> {
     let is_known = |name: &str| is_ours(name) || is_litter(name) || is_reserve(name);
     let others: Vec<_> = entries.iter().filter(|entry| !is_known(&entry.name)).collect();
     let first = others.first()?;
+    if entries.iter().any(|entry| entry.name == RESTORING) {
+        return Some("a restore into it has not ended: repeat it".to_owned());
+    }
     Some(format!(
         "it has no file {}, but {} other file(s), such as {:?}",
         current::FILE,

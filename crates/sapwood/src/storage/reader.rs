@@ -497,7 +497,7 @@ fn unread(error: psync::Error) -> Error {
 }
 
 /// Checks that the bytes at `offset` of the data file are the expected node.
-fn verify(bytes: Bytes, offset: u64, id: NodeId, address: Address) -> Result<Node> {
+pub(crate) fn verify(bytes: Bytes, offset: u64, id: NodeId, address: Address) -> Result<Node> {
     let node = Node::decode(bytes).map_err(|Refusal { at, what, expected, found }| {
         Error::corrupt(FILE, offset + at as u64, format!("{what} ({id})"), expected, found)
     })?;

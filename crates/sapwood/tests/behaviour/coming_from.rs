@@ -1,5 +1,6 @@
 //! The lines of docs/coming-from.md, compiled and run. The page may have no other.
 
+use sapwood::backup::{Directory, Restore};
 use sapwood::{Database, Durability, KeyspaceOptions, Result};
 use std::time::Duration;
 
@@ -61,6 +62,9 @@ fn the_lines_of_the_page_run() -> Result<()> {
     db.flush()?;
     db.compact()?;
     db.check()?;
+    let (backups, copy) = (directory.path().join("backups"), directory.path().join("copy"));
+    db.backup().run(&Directory::open(&backups)?)?;
+    Restore::from(&Directory::open(&backups)?).into_directory(&copy)?;
     ships.clear()?;
     db.drop_keyspace("old")?;
     db.rename_keyspace("ships", "vessels")?;

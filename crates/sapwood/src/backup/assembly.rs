@@ -1,0 +1,370 @@
+//! Makes a database of the blobs of a backup, or only checks that they would make one.
+//!
+//! ```text
+//! begin: RESTORING ─▶ data, log written as the blobs come ─▶ synced ─▶ manifest, CURRENT ─▶ RESTORING removed
+//! ```
+//! The copy is another database: its id is new. Otherwise files of the original and of the copy would be taken for one another's,
+//! although both have gone on by themselves under the same numbers. Segments keep their numbers, and get places one behind the other.
+//!
+//! Invariants:
+//! 1. As long as there is `RESTORING` and no `CURRENT`, nothing in the directory counts: it opens as no database, and the next restore
+//!    removes what is there.
+//! 2. All blobs that the manifest names were taken once, as it names them, and no others.
+
+use super::blob::{BlobReader, Header, Input, Kind, Seal};
+use super::manifest::BackupManifest;
+use super::name::BlobName;
+use super::retain::named;
+use crate::database_id::DatabaseId;
+use crate::error::{Error, Result};
+use crate::operation::{NUMBER_MAX, Operations};
+use crate::storage::data_file::least_len;
+use crate::storage::reader::FILE as DATA_FILE;
+use crate::storage::segment::{Segment, Slots, granules};
+use crate::version::Version;
+use crate::version::current::{self, Current};
+use crate::version::edit::Edit;
+use crate::version::manifest::{self, EDIT_MAX, Manifest};
+use crate::wal::{self, BODY_LEN_MAX, Tail, WalWriter};
+use psync::{Access, FileId, Volume, Write};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The file that says that a restore has begun and is not done.
+pub(crate) const RESTORING: &str = "RESTORING";
+/// Bytes of commits that are written to the log together: enough for a device's full speed, and little memory.
+const LOG_STEP: usize = 1 << 20;
+/// Bytes of a commit before its body, as the format has it.
+const COMMIT_HEAD: usize = 8 + 4;
+
+/// Where a database is made.
+struct Output {
+    volume: Arc<dyn Volume>,
+    data: FileId,
+    database: DatabaseId,
+    log: Option<WalWriter>,
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        // What counts was synced.
+        let _ = self.volume.close(self.data);
+    }
+}
+
+/// See the module.
+pub(super) struct Assembly {
+    output: Option<Output>,
+    /// Where the segments get their places.
+    slots: Arc<Slots>,
+    version: Option<Version>,
+    /// Blobs taken.
+    taken: BTreeMap<BlobName, Seal>,
+    /// Of the backup: its database and number, as the first blob says.
+    of: Option<(DatabaseId, u64)>,
+    /// First and last sequence number of the log.
+    log: Option<(u64, u64)>,
+}
+
+/// Returns an error unless a database may be restored here, and removes what an interrupted restore has left.
+fn prepare(volume: &dyn Volume) -> Result<()> {
+    let entries = volume.list()?;
+    let ours = |name: &str| {
+        name == DATA_FILE
+            || name == current::TEMPORARY
+            || name == RESTORING
+            || manifest::number_of(name).is_some()
+            || wal::generation_of(name).is_some()
+    };
+    let is_restoring = entries.iter().any(|entry| entry.name == RESTORING);
+    let is_whole = entries.iter().any(|entry| entry.name == current::FILE);
+    let stays = |name: &str| name == "LOCK" || name == "lost+found";
+    for entry in entries.iter().filter(|entry| !stays(&entry.name)) {
+        if is_whole || !is_restoring || !ours(&entry.name) {
+            let found = format!("{:?}", entry.name);
+            return Err(Error::NotEmpty { path: volume.describe(), found });
+        }
+    }
+    // The sign comes last.
+    for entry in entries.iter().filter(|entry| ours(&entry.name) && entry.name != RESTORING) {
+        volume.remove(&entry.name)?;
+    }
+    Ok(())
+}
+
+fn create(volume: &dyn Volume, name: &str) -> Result<FileId> {
+    Ok(volume.open(name, Access { write: true, create: true, ..Access::default() })?)
+}
+
+impl Assembly {
+    /// Only checks.
+    pub fn checking() -> Self {
+        Self {
+            output: None,
+            slots: Arc::default(),
+            version: None,
+            taken: BTreeMap::new(),
+            of: None,
+            log: None,
+        }
+    }
+
+    /// Begins to make a database on this volume, which must be empty.
+    pub fn on(volume: &Arc<dyn Volume>) -> Result<Self> {
+        prepare(&**volume)?;
+        let sign = create(&**volume, RESTORING)?;
+        let synced = volume.sync(sign);
+        volume.close(sign)?;
+        synced?;
+        volume.sync_directory()?;
+        let data = create(&**volume, DATA_FILE)?;
+        let output = Output { volume: Arc::clone(volume), data, database: DatabaseId::random(), log: None };
+        Ok(Self { output: Some(output), ..Self::checking() })
+    }
+
+    /// Takes a blob. The version comes before segments.
+    pub fn take<I: Input>(
+        &mut self,
+        mut reader: BlobReader<'_, I>,
+        advance: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<()> {
+        let Header { kind, database, backup, .. } = reader.header;
+        if kind != Kind::Segment {
+            let of = *self.of.get_or_insert((database, backup));
+            if of != (database, backup) {
+                let (expected, found) = (format!("{} {}", of.0, of.1), format!("{database} {backup}"));
+                return Err(reader.damage("the backup that the blob belongs to", expected, found));
+            }
+        }
+        let (name, seal) = match kind {
+            Kind::Version => self.take_version(&mut reader)?,
+            Kind::Log => self.take_log(&mut reader)?,
+            Kind::Segment => self.take_segment(&mut reader, advance)?,
+            Kind::Manifest => return Err(reader.damage("the kind of the blob", "another one", "a manifest")),
+        };
+        if self.taken.insert(name, seal).is_some() {
+            return Err(reader.damage(&name.to_string(), "once", "twice"));
+        }
+        Ok(())
+    }
+
+    fn take_version<I: Input>(&mut self, reader: &mut BlobReader<'_, I>) -> Result<(BlobName, Seal)> {
+        let Header { backup, a: span, b: epoch, .. } = reader.header;
+        if !span.is_power_of_two() || span > 1 << 40 || epoch >= NUMBER_MAX {
+            return Err(reader.damage(
+                "span and epoch",
+                "a power of two, and a number",
+                format!("{span}, {epoch}"),
+            ));
+        }
+        let mut version = Version::empty(span);
+        let mut data_len = None;
+        let slots = Arc::clone(&self.slots);
+        let seal = reader.frames(EDIT_MAX, &mut |frame| {
+            let Some(data_len) = data_len else {
+                let bytes = frame.try_into().map_err(|_| "the data file's length has 8 bytes".to_owned())?;
+                data_len = Some(u64::from_le_bytes(bytes));
+                return Ok(());
+            };
+            let edit = Edit::decode(frame).map_err(|section| format!("an edit with a bad {section}"))?;
+            apply(&mut version, &edit, data_len, &slots)
+        })?;
+        version.epoch = epoch;
+        self.version = Some(version);
+        Ok((BlobName::Version(backup), seal))
+    }
+
+    fn take_log<I: Input>(&mut self, reader: &mut BlobReader<'_, I>) -> Result<(BlobName, Seal)> {
+        let Header { backup, a: first, b: last, .. } = reader.header;
+        if first == 0 || first > last + 1 || last >= NUMBER_MAX {
+            return Err(reader.damage(
+                "the sequence numbers of the log",
+                "a first and a last one",
+                format!("{first}, {last}"),
+            ));
+        }
+        let mut writer = match &mut self.output {
+            None => None,
+            Some(output) => {
+                let begin = Tail { next_seq: first, ..Tail::none() };
+                Some(WalWriter::create(Arc::clone(&output.volume), output.database, &begin)?)
+            }
+        };
+        let mut failed = None;
+        let mut next = first;
+        let most = COMMIT_HEAD + BODY_LEN_MAX;
+        let sealed = reader.frames(most, &mut |frame| {
+            let (seq, count, body) = commit(frame).ok_or("a commit that is cut off")?;
+            if seq != next {
+                return Err(format!("sequence number {seq} where {next} should be"));
+            }
+            check_body(body, count)?;
+            next += u64::from(count);
+            if let Some(writer) = &mut writer {
+                writer.append(seq, count, body);
+                if writer.pending() > LOG_STEP
+                    && let Err(error) = writer.write()
+                {
+                    failed = Some(error);
+                    return Err("the log could not be written".to_owned());
+                }
+            }
+            Ok(())
+        });
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let seal = sealed?;
+        if next != last + 1 {
+            return Err(reader.damage("the last sequence number of the log", last, next - 1));
+        }
+        if let (Some(output), Some(mut writer)) = (&mut self.output, writer) {
+            writer.sync()?;
+            if !writer.is_empty() {
+                // The next file's header says how far this one reaches.
+                writer.rotate()?;
+                writer.begin()?;
+            }
+            output.log = Some(writer);
+        }
+        self.log = Some((first, last));
+        Ok((BlobName::Log(backup), seal))
+    }
+
+    fn take_segment<I: Input>(
+        &mut self,
+        reader: &mut BlobReader<'_, I>,
+        advance: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<(BlobName, Seal)> {
+        let Header { backup, a: segment, b: from, .. } = reader.header;
+        let entry = self.version.as_ref().and_then(|version| version.segments.get(segment));
+        let Some((begin, used)) = entry.map(|entry| (entry.segment.offset(), entry.used)) else {
+            return Err(reader.damage("the segment", "one of the version", segment));
+        };
+        let mut at = from;
+        while let Some(chunk) = reader.next()? {
+            let len = chunk.len() as u64;
+            if at.checked_add(len).is_none_or(|end| end > used) {
+                return Err(reader.damage("the bytes of the segment", format!("at most {used}"), "more"));
+            }
+            if let Some(Output { volume, data, .. }) = &self.output {
+                volume.write(&[Write { file: *data, offset: begin + at, data: chunk }])?;
+            }
+            at += len;
+            advance(len)?;
+        }
+        Ok((BlobName::Segment { segment, from, to: at, backup }, reader.finish()?))
+    }
+
+    /// Checks that all that the manifest names was taken, and makes it a database.
+    pub fn finish(
+        mut self,
+        manifest: &BackupManifest,
+        damage: &dyn Fn(&str, String, String) -> Error,
+    ) -> Result<()> {
+        let mut taken = std::mem::take(&mut self.taken);
+        for (name, seal) in named(manifest) {
+            let found = taken.remove(&name);
+            if found != Some(seal) {
+                let found = found.map_or("no such blob".to_owned(), |found| format!("{found:?}"));
+                return Err(damage(&name.to_string(), format!("{seal:?}"), found));
+            }
+        }
+        if let Some((name, _)) = taken.first_key_value() {
+            return Err(damage(&name.to_string(), "not in this backup".to_owned(), "a blob".to_owned()));
+        }
+        let (Some(version), Some((first, last))) = (self.version.take(), self.log) else {
+            return Err(damage("blobs", "a version and a log".to_owned(), "none".to_owned()));
+        };
+        let segments = manifest.segments.iter().map(|entry| (entry.segment, entry.used));
+        let is_it = version.segments.iter().map(|entry| (entry.segment.number, entry.used)).eq(segments);
+        let says = (version.flushed_seq + 1, version.epoch, version.span);
+        if !is_it || says != (first, manifest.epoch, manifest.span) || last != manifest.seq {
+            return Err(damage(
+                "the manifest",
+                "what version and log say".to_owned(),
+                "something else".to_owned(),
+            ));
+        }
+        if manifest.database_format > current::FORMAT {
+            let path = self.output.as_ref().map_or_else(String::new, |output| output.volume.describe());
+            return Err(Error::NewerFormat {
+                path,
+                found: manifest.database_format,
+                supported: current::FORMAT,
+            });
+        }
+        match self.output.take() {
+            Some(output) => output.complete(version),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Output {
+    /// Makes the files durable, and then a database.
+    fn complete(mut self, mut version: Version) -> Result<()> {
+        let volume = Arc::clone(&self.volume);
+        let Some(log) = self.log.take() else { return Err(Error::Closed) };
+        (version.wal_low, version.wal_high) = (1, log.generation());
+        drop(log);
+        let len = least_len(version.table.ids_end());
+        if volume.len(self.data)? < len {
+            volume.resize(self.data, len)?;
+        }
+        volume.sync(self.data).map_err(Error::undecided)?;
+        let current = Current {
+            format: current::FORMAT,
+            database: self.database,
+            manifest: 1,
+            span: version.span,
+            manifest_len: 0,
+        };
+        // Syncs the directory before it writes CURRENT.
+        let mut manifest = Manifest::create(Arc::clone(&volume), current, &version)?;
+        manifest.seal(&version)?;
+        drop(manifest);
+        volume.remove(RESTORING)?;
+        volume.sync_directory()?;
+        Ok(())
+    }
+}
+
+/// Applies an edit of the version, whose segments get places one behind the other.
+fn apply(
+    version: &mut Version,
+    edit: &Edit,
+    data_len: u64,
+    slots: &Arc<Slots>,
+) -> std::result::Result<(), String> {
+    if let Some((id, _)) = edit.set.iter().find(|(id, _)| least_len(id.0.saturating_add(1)) > data_len) {
+        return Err(format!("node {} in a data file of {data_len} bytes", id.0));
+    }
+    let is_absurd = |number: u64| number >= u64::MAX / version.span / 2;
+    if edit.segments.iter().map(|(number, _)| *number).chain(edit.open_segment).any(is_absurd) {
+        return Err("a segment with an absurd number".to_owned());
+    }
+    let used: BTreeMap<u64, u64> = edit.used.iter().copied().collect();
+    let mut place = |number: u64, _: u32| {
+        let granules = granules(used.get(&number).copied().unwrap_or(0));
+        Ok(Segment::new(number, slots.take(granules, granules), slots))
+    };
+    Ok(version.apply(edit, &mut place)?)
+}
+
+fn commit(frame: &[u8]) -> Option<(u64, u32, &[u8])> {
+    let (seq, rest) = frame.split_first_chunk::<8>()?;
+    let (count, body) = rest.split_first_chunk::<4>()?;
+    let (seq, count) = (u64::from_le_bytes(*seq), u32::from_le_bytes(*count));
+    (count > 0 && seq < NUMBER_MAX).then_some((seq, count, body))
+}
+
+/// Checks that the body of a commit has so many whole operations.
+fn check_body(body: &[u8], count: u32) -> std::result::Result<(), String> {
+    let mut found = 0u32;
+    for operation in Operations::new(body) {
+        operation?;
+        found += 1;
+    }
+    if found == count { Ok(()) } else { Err(format!("{found} operations where {count} should be")) }
+}

@@ -1,0 +1,471 @@
+//! Takes a backup.
+
+use super::blob::{BlobWriter, CHUNK_MAX, Header, Kind, Seal};
+use super::manifest::{BackupManifest, Part, SegmentParts};
+use super::name::BlobName;
+use super::nodes::{NodeAt, NodeCheck};
+use super::retain::{BackupInfo, remove_unnamed};
+use super::reuse::{self, Listing};
+use super::target::Target;
+use super::throttle::Throttle;
+use super::{Progress, Reporter, called, damage};
+use crate::commit::CommitPipeline;
+use crate::commit::queue_log::KeptFiles;
+use crate::error::{Error, Result};
+use crate::health::Health;
+use crate::version::Version;
+use crate::version::checkpoint::Checkpoint;
+use crate::version::current::{Current, FORMAT};
+use crate::wal::{self, Record};
+use psync::{AlignedBuffer, FileId, InFlight, ReadInto, Volume};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Buffers: one is written to the target while the others are read.
+pub(super) const BUFFERS: usize = 3;
+/// A buffer has this part (1/256) of the memory budget, within these bounds.
+const BUFFER_PART: u64 = 256;
+const BUFFER_MIN: usize = 64 << 10;
+/// What is known of nodes at a time has this part (1/128) of the memory budget.
+const NODES_PART: u64 = 128;
+
+/// The parts of an open database that a backup needs.
+pub(crate) struct Source {
+    pub volume: Arc<dyn Volume>,
+    pub data: FileId,
+    pub commits: Arc<CommitPipeline>,
+    pub health: Arc<Health>,
+    /// The memory budget, in bytes.
+    pub memory: u64,
+    /// Keeps the database open.
+    #[expect(dead_code, reason = "held for its drop")]
+    pub open: Arc<dyn Send + Sync>,
+}
+
+/// A backup that is about to be taken. Made by [`Database::backup`](crate::Database::backup).
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+/// # db.keyspace("ships")?.insert("fram", "1892")?;
+/// use sapwood::backup::{Directory, Restore};
+///
+/// let target = Directory::open(dir.path().join("backups"))?;
+/// let first = db.backup().run(&target)?;
+/// db.keyspace("ships")?.insert("beagle", "1820")?;
+/// let second = db.backup().run(&target)?; // copies what is new
+/// assert_eq!((first.number, second.number), (1, 2));
+///
+/// Restore::from(&target).number(1).into_directory(dir.path().join("old.db"))?;
+/// let old = sapwood::Database::open(dir.path().join("old.db"))?;
+/// assert_eq!(old.keyspace("ships")?.iter().count(), 1);
+/// # Ok(()) }
+/// ```
+#[must_use = "a backup is taken by `run`"]
+pub struct Backup<'p> {
+    source: Source,
+    rate: Option<u64>,
+    reporter: Reporter<'p>,
+}
+
+/// Why a blob could not be written: for the source's sake, or the target's.
+enum Failure {
+    Source(Error),
+    Target(io::Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Source(error)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Target(error)
+    }
+}
+
+/// A part of a segment that is to be copied.
+struct Piece {
+    segment: u64,
+    /// Where the segment begins in the data file.
+    begin: u64,
+    range: Range<u64>,
+}
+
+impl<'p> Backup<'p> {
+    pub(crate) fn new(source: Source) -> Self {
+        Self { source, rate: None, reporter: Reporter::default() }
+    }
+
+    /// Copies at most so many bytes a second. The log is copied at once, so that its files are not kept for long; what follows
+    /// waits for it.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let target = sapwood::backup::Directory::open(dir.path().join("backups"))?;
+    /// db.backup().rate(50 << 20).run(&target)?; // 50 MiB a second
+    /// # Ok(()) }
+    /// ```
+    pub fn rate(self, bytes_per_second: u64) -> Self {
+        Self { rate: Some(bytes_per_second), ..self }
+    }
+
+    /// Calls `tell` after every chunk that was copied. It can end the backup.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # db.keyspace("ships")?.insert("fram", "1892")?;
+    /// # db.flush()?;
+    /// # let target = sapwood::backup::Directory::open(dir.path().join("backups"))?;
+    /// use std::ops::ControlFlow;
+    ///
+    /// let stopped = db.backup().on_progress(|_| ControlFlow::Break(())).run(&target);
+    /// assert!(matches!(stopped, Err(sapwood::Error::Stopped)));
+    /// # Ok(()) }
+    /// ```
+    pub fn on_progress(mut self, tell: impl FnMut(&Progress) -> ControlFlow<()> + 'p) -> Self {
+        self.reporter.tell = Some(Box::new(tell));
+        self
+    }
+
+    /// Takes the backup: the database as it is now, whatever is written meanwhile. Copies what the target does not have. If it
+    /// fails or is killed, nothing that the target had is harmed, and the next one goes on where this one was.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// let taken = db.backup().run(&sapwood::backup::Directory::open(dir.path().join("backups"))?)?;
+    /// println!("{} bytes, {} of them copied", taken.bytes, taken.copied);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::BackupTarget`]; [`Error::Corrupt`] if the database is damaged; [`Error::Stopped`]; [`Error::DiskFull`] if
+    /// commits without durability find no space in the log; [`Error::Poisoned`]; [`Error::Closed`]; I/O errors.
+    pub fn run(mut self, target: &dyn Target) -> Result<BackupInfo> {
+        let _lock = called(target, "lock", "the target", target.lock())?;
+        let listing = Listing::read(target)?;
+        let number = listing.next_number();
+        let volume = Arc::clone(&self.source.volume);
+        let current = Current::read(&*volume)?;
+        let data_len = volume.len(self.source.data)?;
+        let mut throttle = Throttle::new(self.rate);
+
+        let commits = Arc::clone(&self.source.commits);
+        let (state, seq, kept) = commits.keep_view()?;
+        let time = millis_now();
+        // Without the queues, which would be held as well.
+        let version = Arc::clone(&state.version);
+        drop(state);
+        let header = |kind, a, b| Header { kind, database: current.database, backup: number, a, b };
+        let log = put(
+            target,
+            BlobName::Log(number),
+            &header(Kind::Log, version.flushed_seq + 1, seq),
+            &mut |blob| put_log(&*volume, &current, &version, seq, kept.as_ref(), blob),
+        )?;
+        drop(kept);
+        let of_version = put(
+            target,
+            BlobName::Version(number),
+            &header(Kind::Version, version.span, version.epoch),
+            &mut |blob| put_version(&version, data_len, blob),
+        )?;
+        throttle.note(log.len + of_version.len);
+
+        let mut rows = reuse::find(target, &listing, &version)?;
+        let pieces = self.plan(&version, &rows);
+        let nodes = NodesOfPieces { version: &version, memory: self.source.memory };
+        let mut rest = &pieces[..];
+        while !rest.is_empty() {
+            let (group, later) = rest.split_at(nodes.group(rest));
+            let nodes = nodes.of(group);
+            for (piece, nodes) in group.iter().zip(&nodes) {
+                let Range { start: from, end: to } = piece.range;
+                let name = BlobName::Segment { segment: piece.segment, from, to, backup: number };
+                let seal = put(target, name, &header(Kind::Segment, piece.segment, from), &mut |blob| {
+                    self.put_piece(piece, nodes, &mut throttle, blob)
+                })?;
+                rows.entry(piece.segment).or_default().push(Part { from, to, backup: number, seal });
+            }
+            rest = later;
+        }
+
+        let segments = version.segments.iter().map(|entry| {
+            let segment = entry.segment.number;
+            SegmentParts { segment, used: entry.used, parts: rows.remove(&segment).unwrap_or_default() }
+        });
+        let manifest = BackupManifest {
+            database: current.database,
+            number,
+            database_format: FORMAT,
+            span: version.span,
+            epoch: version.epoch,
+            seq,
+            time,
+            copied: self.reporter.progress.done,
+            version: of_version,
+            log,
+            segments: segments.collect(),
+        };
+        self.check_open()?;
+        check_named(target, &manifest)?;
+        let content = manifest.encode();
+        let seal =
+            put(target, BlobName::Manifest(number), &manifest.header(), &mut |blob| Ok(blob.put(&content)?))?;
+        if let Err(error) = remove_unnamed(target) {
+            tracing::warn!(%error, "blobs that no backup needs were not removed; the next backup does it");
+        }
+        Ok(BackupInfo::of(&manifest, seal))
+    }
+
+    /// What is to be copied. Rows that are too short go on with the piece.
+    fn plan(&mut self, version: &Version, rows: &BTreeMap<u64, Vec<Part>>) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        for entry in version.segments.iter() {
+            let (segment, begin) = (entry.segment.number, entry.segment.offset());
+            let from = rows.get(&segment).and_then(|row| row.last()).map_or(0, |last| last.to);
+            self.reporter.progress.reused += from;
+            if from < entry.used {
+                self.reporter.progress.total += entry.used - from;
+                pieces.push(Piece { segment, begin, range: from..entry.used });
+            }
+        }
+        pieces
+    }
+
+    /// Returns an error if the database was closed: then others may open it, and write where segments were.
+    fn check_open(&self) -> Result<()> {
+        if self.source.health.is_closed() { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    fn put_piece(
+        &mut self,
+        piece: &Piece,
+        nodes: &[NodeAt],
+        throttle: &mut Throttle,
+        blob: &mut BlobWriter<'_>,
+    ) -> std::result::Result<(), Failure> {
+        let limits = self.source.volume.limits();
+        let alignment = if limits.direct { limits.alignment as u64 } else { 1 };
+        let most = usize::try_from(self.source.memory / BUFFER_PART).unwrap_or(CHUNK_MAX);
+        let len = throttle.piece(most.clamp(BUFFER_MIN, CHUNK_MAX), BUFFER_MIN);
+        let len = (len as u64).next_multiple_of(alignment).min(CHUNK_MAX as u64);
+        let mut check = NodeCheck::new(nodes, piece.begin);
+        let mut ahead = VecDeque::new();
+        let mut next = piece.range.start;
+        loop {
+            while ahead.len() < BUFFERS - 1 && next < piece.range.end {
+                let range = next..piece.range.end.min(next + len);
+                next = range.end;
+                ahead.push_back(self.begin_read(piece.begin, range, alignment));
+            }
+            let Some((range, within, read)) = ahead.pop_front() else { break };
+            let buffers = read.wait().map_err(Error::from)?;
+            // What was read before it was closed was still its own.
+            self.check_open()?;
+            let count = range.end - range.start;
+            let bytes = buffers.first().and_then(|buffer| buffer.get(within..within + count as usize));
+            let bytes = bytes.unwrap_or_default();
+            check.feed(range.start, bytes)?;
+            blob.put(bytes)?;
+            throttle.pass(count);
+            self.reporter.advance(count)?;
+        }
+        debug_assert!(check.is_done(), "every node lies in the segment's bytes");
+        Ok(())
+    }
+
+    /// Begins to read a range of a segment that begins at this byte of the data file. Returns where the range begins in the buffer.
+    fn begin_read(&self, begin: u64, range: Range<u64>, alignment: u64) -> (Range<u64>, usize, InFlight) {
+        let offset = (begin + range.start) / alignment * alignment;
+        let within = begin + range.start - offset;
+        let len = (within + range.end - range.start).next_multiple_of(alignment);
+        let buffer = AlignedBuffer::new(len as usize);
+        let read = self.source.volume.begin(vec![ReadInto { file: self.source.data, offset, buffer }]);
+        (range, within as usize, read)
+    }
+}
+
+impl std::fmt::Debug for Backup<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Backup({}, rate {:?})", self.source.health.path(), self.rate)
+    }
+}
+
+/// Finds the nodes that lie in pieces.
+struct NodesOfPieces<'v> {
+    version: &'v Version,
+    memory: u64,
+}
+
+impl NodesOfPieces<'_> {
+    /// How many of the next pieces may have their nodes in memory together: at least one.
+    fn group(&self, pieces: &[Piece]) -> usize {
+        let nodes = (self.memory / NODES_PART / size_of::<NodeAt>() as u64).max(1);
+        let node_len = self.version.live_bytes() / self.version.table.count().max(1);
+        let mut bytes = 0;
+        let fits = |piece: &&Piece| {
+            bytes += piece.range.end - piece.range.start;
+            bytes <= nodes * node_len
+        };
+        pieces.iter().take_while(fits).count().max(1)
+    }
+
+    fn of(&self, pieces: &[Piece]) -> Vec<Vec<NodeAt>> {
+        let mut nodes: Vec<Vec<NodeAt>> = pieces.iter().map(|_| Vec::new()).collect();
+        for (id, address) in self.version.table.iter() {
+            let (segment, offset) =
+                (address.position.0 / self.version.span, address.position.0 % self.version.span);
+            if let Ok(index) = pieces.binary_search_by_key(&segment, |piece| piece.segment)
+                && pieces[index].range.contains(&offset)
+            {
+                nodes[index].push(NodeAt { offset, id, address });
+            }
+        }
+        nodes.iter_mut().for_each(|nodes| nodes.sort_unstable_by_key(|node| node.offset));
+        nodes
+    }
+}
+
+/// Writes a blob.
+fn put(
+    target: &dyn Target,
+    name: BlobName,
+    header: &Header,
+    content: &mut dyn FnMut(&mut BlobWriter<'_>) -> std::result::Result<(), Failure>,
+) -> Result<Seal> {
+    let (mut seal, mut failed) = (None, None);
+    let name = name.to_string();
+    let written = target.put(&name, &mut |out| {
+        let mut blob = BlobWriter::begin(out, header)?;
+        match content(&mut blob) {
+            Ok(()) => {
+                seal = Some(blob.end()?);
+                Ok(())
+            }
+            Err(Failure::Target(error)) => Err(error),
+            Err(Failure::Source(error)) => {
+                let told = io::Error::other(error.to_string());
+                failed = Some(error);
+                Err(told)
+            }
+        }
+    });
+    match failed {
+        Some(error) => Err(error),
+        None => {
+            called(target, "write", &name, written)?;
+            let nothing = || io::Error::other("the target did not ask for the content");
+            called(target, "write", &name, seal.ok_or_else(nothing))
+        }
+    }
+}
+
+/// The commits that are not in the trees of the version.
+fn put_log(
+    volume: &dyn Volume,
+    current: &Current,
+    version: &Version,
+    seq: u64,
+    kept: Option<&KeptFiles<'_>>,
+    blob: &mut BlobWriter<'_>,
+) -> std::result::Result<(), Failure> {
+    let mut next = version.flushed_seq + 1;
+    let mut refused = None;
+    let mut each = |record: &Record| {
+        let end = record.first_seq + u64::from(record.count);
+        if end <= version.flushed_seq + 1 || refused.is_some() {
+            return Ok(());
+        }
+        if record.first_seq != next {
+            return Err(not_continued(record.generation, next, record.first_seq));
+        }
+        next = end;
+        refused = put_commit(record, blob).err();
+        Ok(())
+    };
+    match kept {
+        Some(kept) => kept.log.verify(&mut each)?,
+        None => {
+            let (low, high) = (version.wal_low, version.wal_high);
+            wal::replay_direct(volume, current.database, low, high, &mut |record| each(&record)).map(drop)?;
+        }
+    }
+    if let Some(error) = refused {
+        return Err(error.into());
+    }
+    if next != seq + 1 {
+        return Err(not_continued(version.wal_high, seq + 1, next).into());
+    }
+    Ok(())
+}
+
+fn put_commit(record: &Record, blob: &mut BlobWriter<'_>) -> io::Result<()> {
+    let len = (8 + 4 + record.body.len()) as u32;
+    blob.put(&len.to_le_bytes())?;
+    blob.put(&record.first_seq.to_le_bytes())?;
+    blob.put(&record.count.to_le_bytes())?;
+    blob.put(&record.body)
+}
+
+fn not_continued(generation: u64, expected: u64, found: u64) -> Error {
+    let expected = format!("sequence number {expected}");
+    Error::corrupt(wal::file_name(generation), 0, "what is not in the trees", expected, found)
+}
+
+fn put_version(
+    version: &Version,
+    data_len: u64,
+    blob: &mut BlobWriter<'_>,
+) -> std::result::Result<(), Failure> {
+    blob.put(&8u32.to_le_bytes())?;
+    blob.put(&data_len.to_le_bytes())?;
+    let mut bytes = Vec::new();
+    for edit in Checkpoint::of(version) {
+        bytes.clear();
+        edit.encode(&mut bytes);
+        blob.put(&(bytes.len() as u32).to_le_bytes())?;
+        blob.put(&bytes)?;
+    }
+    Ok(())
+}
+
+/// Checks that all that a manifest is about to name is there: another process may have removed some of it where a target has no lock.
+fn check_named(target: &dyn Target, manifest: &BackupManifest) -> Result<()> {
+    let listing = Listing::read(target)?;
+    if listing.blobs.is_empty() {
+        // A stream lists nothing.
+        return Ok(());
+    }
+    for (name, seal) in super::retain::named(manifest) {
+        if !listing.has(name, seal.len) {
+            let (expected, found) = (format!("{} bytes", seal.len), listing.blobs.get(&name));
+            let found = found.map_or("none".to_owned(), |len| format!("{len} bytes"));
+            return Err(damage(
+                &target.describe(),
+                &name.to_string(),
+                0,
+                "the blob is gone",
+                expected,
+                found,
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn millis_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64)
+}

@@ -1,0 +1,205 @@
+//! The manifest of a backup: which blobs it consists of. It is written last; a blob that no manifest names belongs to no backup.
+//!
+//! ```text
+//! content = database_format span epoch seq time copied
+//!           version (len crc) log (len crc)
+//!           n (segment used parts (to backup len crc)*parts)*n
+//! ```
+//! All are varints, except crc, which is 4 bytes. *database_format*: version of the format that the database's files had; *seq*: the
+//! newest operation in the backup; *time*: milliseconds since 1970; *copied*: bytes of content that were written for this backup;
+//! *len* and *crc*: length of the blob, and the checksum at its end; *used*: bytes of the segment; *to*: where a part ends in the
+//! segment, which begins where the one before ends; *backup*: the number of the backup for which it was written.
+//!
+//! Invariants:
+//! 1. Segments ascend, and the parts of each cover it from its first byte to its last, without gap.
+//! 2. Decoding allocates nothing that the input does not justify.
+
+use super::blob::{Header, Kind, Seal};
+use crate::bytecode::{Reader, put_varint};
+use crate::database_id::DatabaseId;
+
+/// A part of a segment in a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    pub from: u64,
+    pub to: u64,
+    /// The backup for which it was written.
+    pub backup: u64,
+    pub seal: Seal,
+}
+
+/// A segment of a backup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SegmentParts {
+    pub segment: u64,
+    /// Its bytes.
+    pub used: u64,
+    pub parts: Vec<Part>,
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct BackupManifest {
+    pub database: DatabaseId,
+    pub number: u64,
+    pub database_format: u32,
+    pub span: u64,
+    pub epoch: u64,
+    pub seq: u64,
+    /// Milliseconds since 1970.
+    pub time: u64,
+    pub copied: u64,
+    pub version: Seal,
+    pub log: Seal,
+    pub segments: Vec<SegmentParts>,
+}
+
+impl BackupManifest {
+    pub fn header(&self) -> Header {
+        Header { kind: Kind::Manifest, database: self.database, backup: self.number, a: 0, b: 0 }
+    }
+
+    /// Bytes of segments.
+    pub fn used(&self) -> u64 {
+        self.segments.iter().map(|entry| entry.used).sum()
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for number in
+            [u64::from(self.database_format), self.span, self.epoch, self.seq, self.time, self.copied]
+        {
+            put_varint(&mut out, number);
+        }
+        put_seal(&mut out, self.version);
+        put_seal(&mut out, self.log);
+        put_varint(&mut out, self.segments.len() as u64);
+        for SegmentParts { segment, used, parts } in &self.segments {
+            put_varint(&mut out, *segment);
+            put_varint(&mut out, *used);
+            put_varint(&mut out, parts.len() as u64);
+            for part in parts {
+                put_varint(&mut out, part.to);
+                put_varint(&mut out, part.backup);
+                put_seal(&mut out, part.seal);
+            }
+        }
+        out
+    }
+
+    /// Decodes the content of a blob with this header. The error: what is wrong.
+    pub fn decode(header: &Header, bytes: &[u8]) -> Result<Self, &'static str> {
+        if header.kind != Kind::Manifest {
+            return Err("it is no manifest of a backup");
+        }
+        let mut reader = Reader::new(bytes);
+        let mut next = || reader.varint();
+        let mut head = || {
+            let format = u32::try_from(next()?).ok()?;
+            Some((format, next()?, next()?, (next()?, next()?, next()?)))
+        };
+        let (database_format, span, epoch, (seq, time, copied)) = head().ok_or("it ends too early")?;
+        if !span.is_power_of_two() || span > 1 << 40 {
+            return Err("the span of segments is no power of two up to 2^40");
+        }
+        let version = seal(&mut reader).ok_or("it ends within the seal of the version")?;
+        let log = seal(&mut reader).ok_or("it ends within the seal of the log")?;
+        let count = reader.varint().ok_or("it ends before the segments")?;
+        let mut segments: Vec<SegmentParts> = Vec::new();
+        for _ in 0..count {
+            let entry = segment(&mut reader, span)?;
+            if segments.last().is_some_and(|last| last.segment >= entry.segment) {
+                return Err("segments do not ascend");
+            }
+            segments.push(entry);
+        }
+        if reader.remaining() > 0 {
+            return Err("something lies behind the last segment");
+        }
+        let (database, number) = (header.database, header.backup);
+        Ok(Self { database, number, database_format, span, epoch, seq, time, copied, version, log, segments })
+    }
+}
+
+fn put_seal(out: &mut Vec<u8>, seal: Seal) {
+    put_varint(out, seal.len);
+    out.extend_from_slice(&seal.crc.to_le_bytes());
+}
+
+fn seal(reader: &mut Reader<'_>) -> Option<Seal> {
+    Some(Seal { len: reader.varint()?, crc: reader.u32()? })
+}
+
+fn segment(reader: &mut Reader<'_>, span: u64) -> Result<SegmentParts, &'static str> {
+    let cut = "it ends within a segment";
+    let mut next = || reader.varint().ok_or(cut);
+    let (segment, used, count) = (next()?, next()?, next()?);
+    if used > span || segment >= u64::MAX / span / 2 {
+        return Err("a segment is longer than the span, or its number is absurd");
+    }
+    let (mut parts, mut from) = (Vec::new(), 0);
+    for _ in 0..count {
+        let to = reader.varint().ok_or(cut)?;
+        let backup = reader.varint().ok_or(cut)?;
+        let seal = seal(reader).ok_or(cut)?;
+        if to <= from {
+            return Err("a part of a segment has no bytes");
+        }
+        parts.push(Part { from, to, backup, seal });
+        from = to;
+    }
+    if from == used { Ok(SegmentParts { segment, used, parts }) } else { Err("parts do not cover a segment") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sound() -> BackupManifest {
+        let seal = |len| Seal { len, crc: 0x1234_5678 + len as u32 };
+        let part = |from, to, backup| Part { from, to, backup, seal: seal(to - from) };
+        let segments = vec![
+            SegmentParts { segment: 0, used: 0, parts: vec![] },
+            SegmentParts { segment: 7, used: 9000, parts: vec![part(0, 4096, 2), part(4096, 9000, 3)] },
+        ];
+        BackupManifest {
+            database: DatabaseId([5; 16]),
+            number: 3,
+            database_format: 10,
+            span: 1 << 20,
+            epoch: 77,
+            seq: 1000,
+            time: 1_700_000_000_000,
+            copied: 4904,
+            version: seal(500),
+            log: seal(90),
+            segments,
+        }
+    }
+
+    #[test]
+    fn what_is_encoded_is_decoded_and_every_cut_is_refused() {
+        let sound = sound();
+        let bytes = sound.encode();
+        assert_eq!(BackupManifest::decode(&sound.header(), &bytes), Ok(sound.clone()));
+        for len in 0..bytes.len() {
+            assert!(BackupManifest::decode(&sound.header(), &bytes[..len]).is_err(), "{len} bytes");
+        }
+        assert!(BackupManifest::decode(&sound.header(), &[&bytes[..], &[0]].concat()).is_err());
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let refused = |change: &dyn Fn(&mut BackupManifest)| {
+            let mut manifest = sound();
+            change(&mut manifest);
+            BackupManifest::decode(&manifest.header(), &manifest.encode()).is_err()
+        };
+        assert!(refused(&|it| it.span = 3));
+        assert!(refused(&|it| it.segments.swap(0, 1)));
+        assert!(refused(&|it| it.segments[1].used += 1));
+        assert!(refused(&|it| it.segments[1].parts[0].to = 0));
+        assert!(refused(&|it| it.segments[1].segment = u64::MAX / 2));
+        assert!(!refused(&|_| {}));
+    }
+}

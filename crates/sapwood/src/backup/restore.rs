@@ -1,0 +1,266 @@
+//! Restores a backup into an empty directory, or checks all of it without that.
+
+use super::assembly::Assembly;
+use super::blob::{BlobReader, Kind};
+use super::input::{BlobInput, decode_manifest, read_manifest};
+use super::manifest::BackupManifest;
+use super::name::BlobName;
+use super::retain::{BackupInfo, named, no_backup};
+use super::reuse::Listing;
+use super::stream::StreamInput;
+use super::target::Target;
+use super::{Progress, Reporter, damage};
+use crate::error::{Error, Result};
+use psync::{Disk, DiskOptions, LockKind, Volume};
+use std::io;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Restores a backup.
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+/// use sapwood::backup::{Directory, Restore};
+///
+/// db.keyspace("ships")?.insert("fram", "1892")?;
+/// let target = Directory::open(dir.path().join("backups"))?;
+/// db.backup().run(&target)?;
+/// Restore::from(&target).verify()?; // reads all of it
+/// Restore::from(&target).into_directory(dir.path().join("copy.db"))?;
+/// let copy = sapwood::Database::open(dir.path().join("copy.db"))?;
+/// assert_eq!(copy.keyspace("ships")?.get("fram")?.as_deref(), Some(&b"1892"[..]));
+/// # Ok(()) }
+/// ```
+#[must_use = "a backup is restored by `into_directory`"]
+pub struct Restore<'p> {
+    from: From<'p>,
+    number: Option<u64>,
+    reporter: Reporter<'p>,
+}
+
+enum From<'p> {
+    Target(&'p dyn Target),
+    Stream(Box<dyn io::Read + 'p>),
+}
+
+impl<'p> Restore<'p> {
+    /// Restores from a target: the newest backup, unless [`number`](Restore::number) says another.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let target = sapwood::backup::Directory::open(dir.path().join("backups"))?;
+    /// let none = sapwood::backup::Restore::from(&target).into_directory(dir.path().join("copy.db"));
+    /// assert!(matches!(none, Err(sapwood::Error::NoBackup { .. })));
+    /// # Ok(()) }
+    /// ```
+    pub fn from(target: &'p dyn Target) -> Self {
+        Self { from: From::Target(target), number: None, reporter: Reporter::default() }
+    }
+
+    /// Restores what a [`StreamWriter`](crate::backup::StreamWriter) has written.
+    ///
+    /// ```no_run
+    /// # fn main() -> sapwood::Result<()> {
+    /// sapwood::backup::Restore::from_stream(std::io::stdin()).into_directory("copy.db")?;
+    /// # Ok(()) }
+    /// ```
+    pub fn from_stream(stream: impl io::Read + 'p) -> Self {
+        Self { from: From::Stream(Box::new(stream)), number: None, reporter: Reporter::default() }
+    }
+
+    /// Restores the backup of this number. A stream has one only.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let target = sapwood::backup::Directory::open(dir.path().join("backups"))?;
+    /// # db.backup().run(&target)?;
+    /// let restored = sapwood::backup::Restore::from(&target).number(1).into_directory(dir.path().join("copy.db"))?;
+    /// assert_eq!(restored.number, 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn number(self, number: u64) -> Self {
+        Self { number: Some(number), ..self }
+    }
+
+    /// Calls `tell` after every chunk that was read. It can end the work.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let target = sapwood::backup::Directory::open(dir.path().join("backups"))?;
+    /// # db.backup().run(&target)?;
+    /// use std::ops::ControlFlow;
+    ///
+    /// let mut read = 0;
+    /// let restore = sapwood::backup::Restore::from(&target).on_progress(|progress| {
+    ///     read = progress.done;
+    ///     ControlFlow::Continue(())
+    /// });
+    /// restore.verify()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn on_progress(mut self, tell: impl FnMut(&Progress) -> ControlFlow<()> + 'p) -> Self {
+        self.reporter.tell = Some(Box::new(tell));
+        self
+    }
+
+    /// Restores into an empty directory, which is created if there is none. All bytes are checked. The directory becomes a database
+    /// at the end, with one step: a restore that is killed leaves none, and can be repeated there. The copy is a database of its own,
+    /// with another id.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let target = sapwood::backup::Directory::open(dir.path().join("backups"))?;
+    /// # db.backup().run(&target)?;
+    /// use sapwood::backup::Restore;
+    ///
+    /// Restore::from(&target).into_directory(dir.path().join("copy.db"))?;
+    /// let again = Restore::from(&target).into_directory(dir.path().join("copy.db"));
+    /// assert!(matches!(again, Err(sapwood::Error::NotEmpty { .. })));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NotEmpty`], [`Error::NoBackup`], [`Error::BackupDamaged`], [`Error::BackupTarget`], [`Error::NewerFormat`],
+    /// [`Error::Stopped`], [`Error::Locked`], [`Error::DiskFull`], I/O errors.
+    pub fn into_directory(self, path: impl AsRef<Path>) -> Result<BackupInfo> {
+        let options = DiskOptions { direct: false, ..DiskOptions::default() };
+        let path = path.as_ref();
+        let disk = Disk::open(path, options);
+        let disk = disk.map_err(|error| Error::of_opening(error, &path.display().to_string()))?;
+        self.onto(Arc::new(disk))
+    }
+
+    /// Restores onto any empty [`Volume`], for example a simulated one.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let target = sapwood::backup::Directory::open(dir.path().join("backups"))?;
+    /// # db.backup().run(&target)?;
+    /// let volume = std::sync::Arc::new(sapwood::psync::Simulated::new(1));
+    /// sapwood::backup::Restore::from(&target).onto(volume.clone())?;
+    /// let copy = sapwood::Database::builder().background_threads(0).open_on(volume)?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Restore::into_directory`].
+    pub fn onto(self, volume: Arc<dyn Volume>) -> Result<BackupInfo> {
+        let holder = format!("a restore by process {}", std::process::id());
+        let _lock = match volume.lock(LockKind::Exclusive, &holder) {
+            Err(psync::Error::NoLocks { .. }) => None,
+            taken => Some(taken.map_err(|error| Error::of_opening(error, &volume.describe()))?),
+        };
+        self.assemble(|| Assembly::on(&volume))
+    }
+
+    /// Reads all of the backup and checks it, without restoring it.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let target = sapwood::backup::Directory::open(dir.path().join("backups"))?;
+    /// # db.backup().run(&target)?;
+    /// let verified = sapwood::backup::Restore::from(&target).verify()?;
+    /// println!("backup {} is whole: {} bytes", verified.number, verified.bytes);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NoBackup`], [`Error::BackupDamaged`], [`Error::BackupTarget`], [`Error::Stopped`].
+    pub fn verify(self) -> Result<BackupInfo> {
+        self.assemble(|| Ok(Assembly::checking()))
+    }
+
+    fn assemble(self, begin: impl FnOnce() -> Result<Assembly>) -> Result<BackupInfo> {
+        let Self { from, number, mut reporter } = self;
+        match from {
+            From::Target(target) => from_target(target, number, &mut reporter, begin),
+            From::Stream(stream) => from_stream(StreamInput::new(stream), &mut reporter, begin),
+        }
+    }
+}
+
+impl std::fmt::Debug for Restore<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let from = match &self.from {
+            From::Target(target) => target.describe(),
+            From::Stream(_) => "a stream".to_owned(),
+        };
+        write!(f, "Restore({from}, number {:?})", self.number)
+    }
+}
+
+fn from_target(
+    target: &dyn Target,
+    number: Option<u64>,
+    reporter: &mut Reporter<'_>,
+    begin: impl FnOnce() -> Result<Assembly>,
+) -> Result<BackupInfo> {
+    let listing = Listing::read(target)?;
+    let backups = listing.backups();
+    let found = number.or(backups.last().copied()).filter(|number| backups.contains(number));
+    let number = found.ok_or_else(|| no_backup(target, number, &listing))?;
+    let (manifest, seal) = read_manifest(target, number)?;
+    reporter.progress.total = manifest.used();
+    let mut assembly = begin()?;
+    for (name, _) in named(&manifest) {
+        let kind = match name {
+            BlobName::Version(_) => Kind::Version,
+            BlobName::Log(_) => Kind::Log,
+            BlobName::Segment { .. } | BlobName::Manifest(_) => Kind::Segment,
+        };
+        let mut input = BlobInput::new(target, name);
+        let reader = input.open(kind, name.backup())?;
+        assembly.take(reader, &mut |bytes| reporter.advance(bytes))?;
+    }
+    finish(assembly, &manifest, &target.describe())?;
+    Ok(BackupInfo::of(&manifest, seal))
+}
+
+fn from_stream<R: io::Read>(
+    mut stream: StreamInput<R>,
+    reporter: &mut Reporter<'_>,
+    begin: impl FnOnce() -> Result<Assembly>,
+) -> Result<BackupInfo> {
+    let mut assembly = None;
+    let mut begin = Some(begin);
+    loop {
+        let Some(mut reader) = BlobReader::begin(&mut stream)? else {
+            return Err(damage("stream", "stream", 0, "the manifest at its end", "one", "none"));
+        };
+        if reader.header.kind != Kind::Manifest {
+            // When there is something to restore.
+            if let Some(begin) = begin.take() {
+                assembly = Some(begin()?);
+            }
+            if let Some(assembly) = &mut assembly {
+                assembly.take(reader, &mut |bytes| reporter.advance(bytes))?;
+            }
+            continue;
+        }
+        let (manifest, seal) = decode_manifest(&mut reader)?;
+        let Some(assembly) = assembly else {
+            return Err(reader.damage("what comes before the manifest", "a version and a log", "nothing"));
+        };
+        finish(assembly, &manifest, "stream")?;
+        return Ok(BackupInfo::of(&manifest, seal));
+    }
+}
+
+fn finish(assembly: Assembly, manifest: &BackupManifest, place: &str) -> Result<()> {
+    let name = BlobName::Manifest(manifest.number).to_string();
+    assembly.finish(manifest, &|what, expected, found| damage(place, &name, 0, what, expected, found))
+}

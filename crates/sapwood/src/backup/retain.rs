@@ -1,0 +1,192 @@
+//! Lists backups, and removes old ones with the blobs that no other needs.
+//!
+//! Invariant: a blob is removed only when the manifests of all backups that are left were read, and none names it. A manifest is
+//! removed before any blob that it names.
+
+use super::blob::Seal;
+use super::called;
+use super::input::read_manifest;
+use super::manifest::BackupManifest;
+use super::name::BlobName;
+use super::reuse::Listing;
+use super::target::Target;
+use crate::error::{Error, Result};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// A backup.
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+/// db.keyspace("ships")?.insert("fram", "1892")?;
+/// let taken = db.backup().run(&sapwood::backup::Directory::open(dir.path().join("backups"))?)?;
+/// println!("backup {} of {:?}: {} bytes, {} copied", taken.number, taken.time, taken.bytes, taken.copied);
+/// assert_eq!(taken.sequence, 1); // up to the first change
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct BackupInfo {
+    /// Its number in the target, from 1.
+    pub number: u64,
+    /// The moment, by the clock of the system.
+    pub time: SystemTime,
+    /// The random id of the database, as 32 hexadecimal digits.
+    pub database: String,
+    /// The number of changes that the database had had.
+    pub sequence: u64,
+    /// Bytes of all blobs that it consists of.
+    pub bytes: u64,
+    /// Bytes of segments that were copied for it; the others were there.
+    pub copied: u64,
+    /// Blobs that it consists of (count).
+    pub blobs: u64,
+}
+
+impl BackupInfo {
+    /// What a manifest says; `seal` is its own.
+    pub(super) fn of(manifest: &BackupManifest, seal: Seal) -> Self {
+        let (mut bytes, mut blobs) = (seal.len, 1);
+        named(manifest).for_each(|(_, seal)| {
+            bytes += seal.len;
+            blobs += 1;
+        });
+        Self {
+            number: manifest.number,
+            time: UNIX_EPOCH + Duration::from_millis(manifest.time),
+            database: manifest.database.to_string(),
+            sequence: manifest.seq,
+            bytes,
+            copied: manifest.copied,
+            blobs,
+        }
+    }
+}
+
+/// What was removed from a target.
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+/// # let target = sapwood::backup::Directory::open(dir.path().join("backups"))?;
+/// db.backup().run(&target)?;
+/// let removed = sapwood::backup::remove(&target, 1)?;
+/// assert!(removed.blobs >= 3 && removed.bytes > 0);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Removed {
+    /// Blobs (count).
+    pub blobs: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// Lists the backups of a target, the oldest first.
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+/// use sapwood::backup::{self, Directory};
+///
+/// let target = Directory::open(dir.path().join("backups"))?;
+/// db.backup().run(&target)?;
+/// for backup in backup::list(&target)? {
+///     println!("{}: {:?}, {} bytes", backup.number, backup.time, backup.bytes);
+/// }
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// [`Error::BackupTarget`]; [`Error::BackupDamaged`] if a manifest is.
+pub fn list(target: &dyn Target) -> Result<Vec<BackupInfo>> {
+    let numbers = Listing::read(target)?.backups();
+    let infos = numbers.into_iter().map(|number| {
+        let (manifest, seal) = read_manifest(target, number)?;
+        Ok(BackupInfo::of(&manifest, seal))
+    });
+    infos.collect()
+}
+
+/// Removes a backup, and all blobs that no other backup needs. If it is interrupted, the next backup or removal goes on with that.
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+/// use sapwood::backup::{self, Directory};
+///
+/// let target = Directory::open(dir.path().join("backups"))?;
+/// (0..5).try_for_each(|_| db.backup().run(&target).map(drop))?;
+/// let old: Vec<_> = backup::list(&target)?.iter().rev().skip(3).map(|backup| backup.number).collect();
+/// old.into_iter().try_for_each(|number| backup::remove(&target, number).map(drop))?; // the last three are left
+/// assert_eq!(backup::list(&target)?.len(), 3);
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// [`Error::NoBackup`], [`Error::BackupTarget`]; [`Error::BackupDamaged`] if the manifest of another backup is, so that it is not
+/// known what that needs.
+pub fn remove(target: &dyn Target, number: u64) -> Result<Removed> {
+    let _lock = called(target, "lock", "the target", target.lock())?;
+    let listing = Listing::read(target)?;
+    let name = BlobName::Manifest(number);
+    let Some(bytes) = listing.blobs.get(&name) else {
+        return Err(no_backup(target, Some(number), &listing));
+    };
+    let name = name.to_string();
+    called(target, "remove", &name, target.delete(std::slice::from_ref(&name)))?;
+    let Removed { blobs, bytes: others } = remove_unnamed(target)?;
+    Ok(Removed { blobs: blobs + 1, bytes: bytes + others })
+}
+
+pub(super) fn no_backup(target: &dyn Target, number: Option<u64>, listing: &Listing) -> Error {
+    let existing: Vec<_> = listing.backups().iter().map(u64::to_string).collect();
+    Error::NoBackup {
+        target: target.describe(),
+        wanted: number.map_or("backup".to_owned(), |number| format!("backup {number}")),
+        existing: if existing.is_empty() { "none".to_owned() } else { existing.join(", ") },
+    }
+}
+
+/// The blobs that a manifest names.
+pub(super) fn named(manifest: &BackupManifest) -> impl Iterator<Item = (BlobName, Seal)> {
+    let own = [
+        (BlobName::Version(manifest.number), manifest.version),
+        (BlobName::Log(manifest.number), manifest.log),
+    ];
+    let parts = manifest.segments.iter().flat_map(|entry| {
+        entry.parts.iter().map(|part| {
+            let (segment, from, to, backup) = (entry.segment, part.from, part.to, part.backup);
+            (BlobName::Segment { segment, from, to, backup }, part.seal)
+        })
+    });
+    own.into_iter().chain(parts)
+}
+
+/// Removes all blobs that no backup needs, those of attempts that came to no end among them. The caller has locked the target.
+pub(super) fn remove_unnamed(target: &dyn Target) -> Result<Removed> {
+    let listing = Listing::read(target)?;
+    let mut needed = BTreeSet::new();
+    for number in listing.backups() {
+        needed.extend(named(&read_manifest(target, number)?.0).map(|(name, _)| name));
+    }
+    let is_needed = |name: &BlobName| matches!(name, BlobName::Manifest(_)) || needed.contains(name);
+    let mut removed = Removed::default();
+    let mut names = Vec::new();
+    for (name, len) in listing.blobs.iter().filter(|(name, _)| !is_needed(name)) {
+        names.push(name.to_string());
+        removed.blobs += 1;
+        removed.bytes += len;
+    }
+    if !names.is_empty() {
+        called(target, "remove", "blobs that no backup needs", target.delete(&names))?;
+    }
+    Ok(removed)
+}

@@ -1,0 +1,31 @@
+//! Begins backups of an open database.
+
+use crate::backup::{Backup, Source};
+use crate::db::database::Database;
+use std::sync::Arc;
+
+impl Database {
+    /// Begins a backup: a copy of the database as of one moment, taken while others read and write. See [`backup`](crate::backup).
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// use sapwood::backup::Directory;
+    ///
+    /// db.keyspace("ships")?.insert("fram", "1892")?;
+    /// db.backup().run(&Directory::open(dir.path().join("backups"))?)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn backup(&self) -> Backup<'static> {
+        let engine = &self.handle.engine;
+        Backup::new(Source {
+            volume: Arc::clone(&engine.volume),
+            data: engine.data,
+            commits: Arc::clone(&engine.commits),
+            health: Arc::clone(&engine.health),
+            memory: engine.shares.memory,
+            open: Arc::clone(&self.handle) as Arc<dyn Send + Sync>,
+        })
+    }
+}

@@ -1,0 +1,9 @@
+//! Backups: of one moment under load, killed on either side, damaged anywhere, one on top of the other.
+
+mod faults;
+mod flips;
+mod ground;
+mod increments;
+mod load;
+mod moments;
+mod refused;

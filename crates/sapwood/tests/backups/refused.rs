@@ -1,0 +1,109 @@
+//! What is refused, and how it is told.
+
+use crate::ground::{Load, directory, hash, open, options};
+use psync::{Access, Simulated, Volume};
+use sapwood::backup::{Restore, StreamWriter};
+use sapwood::{Database, Error};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+#[test]
+fn a_database_is_restored_into_an_empty_directory_only() {
+    let (source, target) = (Simulated::new(1), Simulated::new(2));
+    let db = open(&source).expect("opens");
+    db.backup().run(&directory(&target)).expect("a backup");
+    for name in ["data", "CURRENT", "notes.txt", "wal-0000000001"] {
+        let copy = Simulated::new(3);
+        let file =
+            copy.open(name, Access { write: true, create: true, ..Access::default() }).expect("creates");
+        copy.close(file).expect("closes");
+        let refused = Restore::from(&directory(&target)).onto(Arc::new(copy.clone()));
+        assert!(matches!(refused, Err(Error::NotEmpty { .. })), "{name}: {refused:?}");
+        let left: Vec<_> = copy.list().expect("lists").into_iter().map(|entry| entry.name).collect();
+        assert!(left.iter().all(|left| left == name || left == "LOCK"), "{left:?}");
+    }
+    let refused = Restore::from(&directory(&target)).onto(Arc::new(source));
+    assert!(matches!(refused, Err(Error::Locked { .. })), "{refused:?}");
+}
+
+#[test]
+fn the_backup_asked_for_must_be_there() {
+    let (source, target) = (Simulated::new(1), Simulated::new(2));
+    let none = Restore::from(&directory(&target)).verify();
+    assert!(none.is_err_and(|error| error.to_string().contains("it has: none")));
+    let db = open(&source).expect("opens");
+    db.backup().run(&directory(&target)).expect("a backup");
+    let other = Restore::from(&directory(&target)).number(7).verify().expect_err("there is one");
+    assert!(other.to_string().contains("no backup 7; it has: 1"), "{other}");
+    assert!(matches!(Restore::from_stream(&b""[..]).verify(), Err(error) if error.is_damage()));
+    assert!(
+        matches!(Restore::from_stream(&b"hello, this is no backup at all, and it is long enough for a header"[..]).verify(), Err(error) if error.is_damage())
+    );
+}
+
+#[test]
+fn the_function_that_is_told_of_progress_ends_the_work() {
+    let (source, target) = (Simulated::new(1), Simulated::new(2));
+    let db = open(&source).expect("opens");
+    Load::new(&db, 1).and_then(|mut load| load.run(&db, 300)).expect("writes");
+    db.flush().expect("flushes");
+    let stopped = db.backup().on_progress(|_| ControlFlow::Break(())).run(&directory(&target));
+    assert!(matches!(stopped, Err(Error::Stopped)), "{stopped:?}");
+    let (mut last, mut calls) = (None, 0);
+    let taken = db
+        .backup()
+        .on_progress(|progress| {
+            calls += 1;
+            last = Some(*progress);
+            ControlFlow::Continue(())
+        })
+        .run(&directory(&target))
+        .expect("a backup");
+    let last = last.expect("there was progress");
+    assert_eq!((last.done, taken.copied), (last.total, last.total));
+    assert!(calls > 1, "{calls} calls");
+    let copy = Simulated::new(3);
+    let target = directory(&target);
+    let restore = Restore::from(&target).on_progress(|_| ControlFlow::Break(()));
+    assert!(matches!(restore.onto(Arc::new(copy.clone())), Err(Error::Stopped)));
+    match options().open_on(Arc::new(copy.clone())) {
+        Err(Error::NotADatabase { reason, .. }) => assert!(reason.contains("a restore"), "{reason}"),
+        other => panic!("it is made one: {other:?}"),
+    }
+    Restore::from(&target).onto(Arc::new(copy.clone())).expect("restores");
+    assert_eq!(hash(&open(&copy).expect("opens")), hash(&db));
+}
+
+#[test]
+fn a_closed_database_is_not_backed_up() {
+    let db = open(&Simulated::new(1)).expect("opens");
+    Load::new(&db, 1).and_then(|mut load| load.run(&db, 300)).expect("writes");
+    db.flush().expect("flushes");
+    // Closed before it begins, and while it runs.
+    let backup = db.backup().on_progress(|_| {
+        let _ = db.clone().close();
+        ControlFlow::Continue(())
+    });
+    let stream = StreamWriter::new(Vec::new());
+    assert!(matches!(backup.run(&stream), Err(Error::Closed)));
+    assert!(Restore::from_stream(&stream.into_inner()[..]).verify().is_err());
+    assert!(matches!(db.backup().run(&StreamWriter::new(Vec::new())), Err(Error::Closed)));
+}
+
+/// A program's own merge operator is not needed to copy what it has made.
+#[test]
+fn the_copy_has_the_keyspaces_as_they_were() {
+    let db = open(&Simulated::new(1)).expect("opens");
+    let mut load = Load::new(&db, 1).expect("keyspaces");
+    load.run(&db, 100).expect("writes");
+    let stream = StreamWriter::new(Vec::new());
+    db.backup().run(&stream).expect("a backup");
+    let copy = Simulated::new(3);
+    Restore::from_stream(&stream.into_inner()[..]).onto(Arc::new(copy.clone())).expect("restores");
+    let copied: Database = open(&copy).expect("opens");
+    assert_eq!(copied.keyspaces(), db.keyspaces());
+    let merged = copied.keyspace("merged").expect("a keyspace");
+    merged.insert("key", "a").and_then(|()| merged.merge("key", "b")).expect("it merges");
+    assert_eq!(merged.get("key").expect("a value").as_deref(), Some(&b"ab"[..]));
+    assert!(copied.keyspace("expiring").and_then(|it| it.expiry("key")).is_ok(), "its records expire");
+}
