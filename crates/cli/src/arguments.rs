@@ -51,6 +51,44 @@ Examples:
   sapwood del events.db --to 2026-01-01          all keys below this one
   sapwood del sessions.db --prefix nansen/";
 
+const BACKUP: &str = "\
+TARGET is a directory, on another disk if it is to survive this one. It may hold any number of
+backups; each copies what the target does not have yet. A backup that was interrupted is run again,
+and goes on where it was. A database that another process has open is backed up by that process
+(Database::backup), while it goes on writing.
+
+Examples:
+  sapwood backup ships.db /mnt/other/ships
+  sapwood backup ships.db /mnt/other/ships --rate 50M --keep 7
+  sapwood backup ships.db --stream | ssh host 'cat > ships.backup'
+  sapwood backup ships.db --stream | ssh host sapwood restore - ships-copy.db";
+
+const BACKUPS: &str = "\
+Examples:
+  sapwood backups /mnt/other/ships
+  sapwood backups /mnt/other/ships --json | jq .[-1].number
+  sapwood backups /mnt/other/ships --remove 1 --remove 2";
+
+const RESTORE: &str = "\
+All bytes are checked. DB must be new or empty, and becomes a database with the last step: a restore
+that was interrupted is run again. The copy has an id of its own, and can be backed up to the same
+target without copying what it was made of.
+
+Examples:
+  sapwood restore /mnt/other/ships ships.db              the newest
+  sapwood restore /mnt/other/ships old.db --number 3
+  sapwood restore ships.backup ships.db                  a file with a stream
+  ssh host sapwood backup ships.db --stream | sapwood restore - ships.db";
+
+const VERIFY: &str = "\
+Reads everything and checks it, and writes nothing. Exit code 0 if it is whole, 1 if there is damage,
+3 if it could not be read.
+
+Examples:
+  sapwood verify /mnt/other/ships
+  sapwood verify /mnt/other/ships --all
+  sapwood verify ships.backup";
+
 const FIRST_SESSION: &str = "\
 A first session:
   sapwood load ships.db ships.tsv        lines of  key TAB value
@@ -58,6 +96,7 @@ A first session:
   sapwood scan ships.db --prefix b --limit 10
   sapwood stats ships.db
   sapwood check ships.db
+  sapwood backup ships.db backups        copy it; the next time only what is new
   sapwood compact ships.db               after much was removed: give space back
   sapwood tour                           watch the store at work on real data
 
@@ -147,8 +186,20 @@ pub(crate) enum Command {
     /// Read everything and verify it; lists all damage
     ///
     /// Changes nothing. Exit code 0 if the database is sound, 1 if there is damage, 3 if it could not be checked.
-    #[command(after_help = "Example:\n  sapwood check ships.db && cp -r ships.db backup/")]
+    #[command(after_help = "Example:\n  sapwood check ships.db && sapwood backup ships.db backups")]
     Check(Check),
+    /// Copy a database to a directory of backups, or into a pipe
+    #[command(after_help = BACKUP)]
+    Backup(Backup),
+    /// List the backups of a directory, and remove old ones
+    #[command(after_help = BACKUPS)]
+    Backups(Backups),
+    /// Make a database of a backup
+    #[command(after_help = RESTORE)]
+    Restore(Restore),
+    /// Check that a backup is whole
+    #[command(after_help = VERIFY)]
+    Verify(Verify),
     /// Take all changes from the log to the trees
     ///
     /// Makes the next opening faster, and frees the space of the log and of what was removed. Nothing is lost without it.
@@ -327,6 +378,59 @@ pub(crate) struct Stats {
 pub(crate) struct Check {
     /// Directory of the database
     pub db: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Backup {
+    /// Directory of the database
+    pub db: PathBuf,
+    /// Directory of the backups; created if there is none
+    #[arg(required_unless_present = "stream", conflicts_with = "stream")]
+    pub target: Option<PathBuf>,
+    /// Copy at most so much a second, such as 50M
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub rate: Option<u64>,
+    /// Write the backup to standard output, as one stream
+    #[arg(long)]
+    pub stream: bool,
+    /// Remove all backups but the newest N afterwards
+    #[arg(long, value_name = "N", conflicts_with = "stream", value_parser = clap::value_parser!(u64).range(1..))]
+    pub keep: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Backups {
+    /// Directory of the backups
+    pub target: PathBuf,
+    /// Remove the backup of this number, and what no other needs; may be given more than once
+    #[arg(long, value_name = "NUMBER")]
+    pub remove: Vec<u64>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Restore {
+    /// Directory of the backups, a file with a stream, or - for a stream on standard input
+    pub target: PathBuf,
+    /// Directory of the new database
+    pub db: PathBuf,
+    /// Number of the backup; the newest, unless told
+    #[arg(long, value_name = "NUMBER")]
+    pub number: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Verify {
+    /// Directory of the backups, a file with a stream, or - for a stream on standard input
+    pub target: PathBuf,
+    /// Number of the backup; the newest, unless told
+    #[arg(long, value_name = "NUMBER")]
+    pub number: Option<u64>,
+    /// All backups of the directory
+    #[arg(long, conflicts_with = "number")]
+    pub all: bool,
 }
 
 #[derive(Debug, Args)]

@@ -1,5 +1,6 @@
 //! The commands, one a file.
 
+mod backup;
 mod check;
 mod compact;
 mod del;
@@ -9,6 +10,7 @@ mod get;
 mod load;
 mod probe;
 mod put;
+mod restore;
 mod scan;
 mod stats;
 mod tour;
@@ -57,6 +59,10 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
         Command::Scan(options) => scan::run(&options, opening),
         Command::Stats(options) => stats::run(&options, opening),
         Command::Check(options) => check::run(&options, opening),
+        Command::Backup(options) => backup::run(&options, opening),
+        Command::Backups(options) => backup::list(&options),
+        Command::Restore(options) => restore::run(&options),
+        Command::Verify(options) => restore::verify(&options),
         Command::Flush(options) => compact::flush(&options, opening),
         Command::Compact(options) => compact::compact(&options, opening),
         Command::Probe(options) => probe::run(&options),

@@ -48,6 +48,11 @@ impl From<sapwood::Error> for Failure {
             | sapwood::Error::KeyEmpty
             | sapwood::Error::KeyTooLong { .. }
             | sapwood::Error::ValueTooLong { .. } => Failure::Usage(error.to_string()),
+            sapwood::Error::NoBackup { .. } => Failure::NotFound(error.to_string()),
+            sapwood::Error::BackupDamaged { .. } => Failure::Damage(error.to_string()),
+            sapwood::Error::Stopped => {
+                Failure::Interrupted("interrupted: run it again, and it goes on".to_owned())
+            }
             _ => Failure::Other(error.to_string()),
         }
     }

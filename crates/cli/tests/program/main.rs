@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed test is what it is for")]
 
+mod backups;
 mod bad_input;
 #[cfg(unix)]
 mod damage;

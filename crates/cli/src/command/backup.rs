@@ -1,0 +1,149 @@
+//! `sapwood backup` and `sapwood backups`: copy a database, and look after the copies.
+
+use crate::arguments::{Backup, Backups};
+use crate::command::Opening;
+use crate::failure::{Failure, Result};
+use crate::interrupt;
+use crate::output::{failed, print, tell};
+use crate::progress::{Progress, human_bytes};
+use sapwood::backup::{self, BackupInfo, Directory, StreamWriter, Target};
+use std::io::{IsTerminal, Write, stdout};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+/// Tells how far a backup, a restore or a verification is, and ends it after Ctrl-C.
+pub(super) struct Watch {
+    what: &'static str,
+    bar: Option<Progress>,
+}
+
+impl Watch {
+    pub fn new(what: &'static str) -> Self {
+        interrupt::watch();
+        Self { what, bar: None }
+    }
+
+    pub fn see(&mut self, progress: &backup::Progress) -> ControlFlow<()> {
+        let total = (progress.total > 0).then_some(progress.total);
+        let bar = self.bar.get_or_insert_with(|| Progress::bytes(self.what, total));
+        bar.at(progress.done, &human_bytes(progress.done));
+        if interrupt::pressed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    pub fn finish(self) {
+        if let Some(bar) = self.bar {
+            bar.finish();
+        }
+    }
+}
+
+/// An existing directory of backups.
+pub(super) fn existing(path: &Path) -> Result<Directory> {
+    if !path.is_dir() {
+        return Err(Failure::NotFound(format!(
+            "{} is no directory of backups: there is none",
+            path.display()
+        )));
+    }
+    Ok(Directory::open(path)?)
+}
+
+fn time(info: &BackupInfo) -> String {
+    humantime::format_rfc3339_seconds(info.time).to_string()
+}
+
+pub(crate) fn run(options: &Backup, opening: Opening) -> Result<()> {
+    if options.stream && stdout().is_terminal() {
+        return Err(Failure::Usage(
+            "a stream is not for a terminal: pipe it, or redirect it into a file".to_owned(),
+        ));
+    }
+    let db = opening.to_read(&options.db).map_err(|failure| match failure {
+        Failure::Other(why) if why.contains("is in use by") => {
+            Failure::Other(format!("{why}; or let that process take the backup (`Database::backup`)"))
+        }
+        other => other,
+    })?;
+    let mut watch = Watch::new("copying");
+    let mut backup = db.backup().on_progress(|progress| watch.see(progress));
+    if let Some(rate) = options.rate {
+        backup = backup.rate(rate);
+    }
+    let Some(path) = &options.target else {
+        let taken = backup.run(&StreamWriter::new(stdout()));
+        watch.finish();
+        let taken = taken?;
+        tell(format_args!("{}: a stream of {}", options.db.display(), human_bytes(taken.bytes)));
+        return Ok(());
+    };
+    let target = Directory::open(path)?;
+    let taken = backup.run(&target);
+    watch.finish();
+    let taken = taken?;
+    print(format_args!(
+        "{}: backup {} of {}, {}, {} copied",
+        path.display(),
+        taken.number,
+        time(&taken),
+        human_bytes(taken.bytes),
+        human_bytes(taken.copied)
+    ))?;
+    if let Some(keep) = options.keep {
+        let backups = backup::list(&target)?;
+        let old = backups.len().saturating_sub(usize::try_from(keep).unwrap_or(usize::MAX));
+        let old: Vec<_> = backups[..old].iter().map(|info| info.number).collect();
+        remove(&target, &old)?;
+    }
+    Ok(())
+}
+
+fn remove(target: &Directory, numbers: &[u64]) -> Result<()> {
+    for number in numbers {
+        let removed = backup::remove(target, *number)?;
+        let place = target.describe();
+        print(format_args!("{place}: backup {number} removed, {} given back", human_bytes(removed.bytes)))?;
+    }
+    Ok(())
+}
+
+pub(crate) fn list(options: &Backups) -> Result<()> {
+    let target = existing(&options.target)?;
+    if !options.remove.is_empty() {
+        return remove(&target, &options.remove);
+    }
+    let backups = backup::list(&target)?;
+    let mut out = stdout().lock();
+    if options.json {
+        let rows: Vec<_> = backups.iter().map(json).collect();
+        let text = serde_json::to_string_pretty(&rows).map_err(|error| Failure::Other(error.to_string()))?;
+        return writeln!(out, "{text}").map_err(failed);
+    }
+    if backups.is_empty() {
+        tell(format_args!("{}: no backups", options.target.display()));
+        return Ok(());
+    }
+    let line = |cells: [&str; 6]| {
+        let [number, time, bytes, copied, sequence, database] = cells;
+        format!("{number:>6}  {time:20}  {bytes:>11}  {copied:>11}  {sequence:>12}  {database}")
+    };
+    writeln!(out, "{}", line(["NUMBER", "TIME", "SIZE", "COPIED", "CHANGES", "DATABASE"])).map_err(failed)?;
+    for info in &backups {
+        let (number, sequence) = (info.number.to_string(), info.sequence.to_string());
+        let (bytes, copied) = (human_bytes(info.bytes), human_bytes(info.copied));
+        let row = line([&number, &time(info), &bytes, &copied, &sequence, &info.database]);
+        writeln!(out, "{row}").map_err(failed)?;
+    }
+    Ok(())
+}
+
+fn json(info: &BackupInfo) -> serde_json::Value {
+    serde_json::json!({
+        "number": info.number,
+        "time": time(info),
+        "bytes": info.bytes,
+        "copied": info.copied,
+        "blobs": info.blobs,
+        "sequence": info.sequence,
+        "database": info.database,
+    })
+}

@@ -1,0 +1,93 @@
+//! `sapwood restore` and `sapwood verify`: read a backup, from a directory or a stream.
+
+use crate::arguments::{Restore as Options, Verify};
+use crate::command::backup::{Watch, existing};
+use crate::failure::{Failure, Result};
+use crate::output::print;
+use crate::progress::human_bytes;
+use sapwood::backup::{self, BackupInfo, Directory, Restore};
+use std::fs::File;
+use std::io::{Read, stdin};
+use std::path::Path;
+
+/// Where a backup is read.
+enum Source {
+    Directory(Directory),
+    Stream(Box<dyn Read>),
+}
+
+impl Source {
+    /// A directory, a file with a stream, or standard input.
+    fn open(path: &Path) -> Result<Self> {
+        if path == Path::new("-") {
+            return Ok(Self::Stream(Box::new(stdin())));
+        }
+        if path.is_file() {
+            let file = File::open(path);
+            let file = file.map_err(|error| Failure::Other(format!("{}: {error}", path.display())))?;
+            return Ok(Self::Stream(Box::new(file)));
+        }
+        Ok(Self::Directory(existing(path)?))
+    }
+
+    fn restore(&mut self, number: Option<u64>) -> Result<Restore<'_>> {
+        match (self, number) {
+            (Self::Directory(target), Some(number)) => Ok(Restore::from(target).number(number)),
+            (Self::Directory(target), None) => Ok(Restore::from(target)),
+            (Self::Stream(stream), None) => Ok(Restore::from_stream(stream)),
+            (Self::Stream(_), Some(_)) => {
+                Err(Failure::Usage("a stream has one backup: leave --number out".to_owned()))
+            }
+        }
+    }
+}
+
+/// Runs `work` and tells how far it is.
+fn watched(
+    restore: Restore<'_>,
+    what: &'static str,
+    work: impl FnOnce(Restore<'_>) -> sapwood::Result<BackupInfo>,
+) -> Result<BackupInfo> {
+    let mut watch = Watch::new(what);
+    let done = work(restore.on_progress(|progress| watch.see(progress)));
+    watch.finish();
+    Ok(done?)
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let mut source = Source::open(&options.target)?;
+    let restore = source.restore(options.number)?;
+    let info = watched(restore, "restoring", |restore| restore.into_directory(&options.db))?;
+    let time = humantime::format_rfc3339_seconds(info.time);
+    print(format_args!(
+        "{}: restored from backup {} of {time}, {}",
+        options.db.display(),
+        info.number,
+        human_bytes(info.bytes)
+    ))
+}
+
+pub(crate) fn verify(options: &Verify) -> Result<()> {
+    let mut source = Source::open(&options.target)?;
+    let numbers = match &source {
+        Source::Directory(target) if options.all => {
+            backup::list(target)?.iter().map(|info| Some(info.number)).collect()
+        }
+        Source::Stream(_) if options.all => {
+            return Err(Failure::Usage("a stream has one backup: leave --all out".to_owned()));
+        }
+        _ => vec![options.number],
+    };
+    let mut damaged = Vec::new();
+    for number in numbers {
+        match watched(source.restore(number)?, "verifying", |restore| restore.verify()) {
+            Ok(info) => {
+                let (place, number) = (options.target.display(), info.number);
+                print(format_args!("{place}: backup {number} is whole, {}", human_bytes(info.bytes)))?;
+            }
+            Err(Failure::Damage(why)) => damaged.push(why),
+            Err(other) => return Err(other),
+        }
+    }
+    if damaged.is_empty() { Ok(()) } else { Err(Failure::Damage(damaged.join("\n"))) }
+}

@@ -1,0 +1,85 @@
+//! Backups by the program: taken, listed, verified, restored, removed, through pipes, and damaged.
+
+use crate::running::Place;
+use std::fs::{read_dir, write};
+
+fn place() -> Place {
+    let place = Place::new();
+    let text: String = (0..20_000).map(|index| format!("{index:08}\tvalue {index}\n")).collect();
+    place.ships(&text);
+    place
+}
+
+fn dump(place: &Place, db: &str) -> String {
+    place.run(&["dump", db]).ends(0).out
+}
+
+#[test]
+fn a_backup_is_taken_listed_verified_and_restored() {
+    let place = place();
+    let said = place.run(&["backup", "ships.db", "backups"]).ends(0);
+    assert!(said.out.starts_with("backups: backup 1 of 20") && said.out.contains("copied"), "{said:?}");
+    let first = dump(&place, "ships.db");
+    place.run(&["put", "ships.db", "fram", "1892"]).ends(0);
+    place.run(&["backup", "ships.db", "backups", "--rate", "100M"]).ends(0);
+    let listed = place.run(&["backups", "backups"]).ends(0).out;
+    assert_eq!(listed.lines().count(), 3, "{listed}");
+    let listed = place.run(&["backups", "backups", "--json"]).ends(0).out;
+    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!((&listed[0]["number"], &listed[1]["sequence"]), (&1.into(), &20_001.into()));
+    let said = place.run(&["verify", "backups", "--all"]).ends(0);
+    assert!(said.out.contains("backup 1 is whole") && said.out.contains("backup 2 is whole"), "{said:?}");
+    place.run(&["restore", "backups", "new.db"]).ends(0);
+    place.run(&["check", "new.db"]).ends(0);
+    assert_eq!(dump(&place, "new.db"), dump(&place, "ships.db"));
+    place.run(&["restore", "backups", "old.db", "--number", "1"]).ends(0);
+    assert_eq!(dump(&place, "old.db"), first);
+    place.run(&["restore", "backups", "old.db"]).ends(3).tells("is not empty").tells("new directory");
+    place.run(&["restore", "backups", "other.db", "--number", "9"]).ends(1).tells("it has: 1, 2");
+}
+
+#[test]
+fn old_backups_are_removed() {
+    let place = place();
+    for _ in 0..3 {
+        place.run(&["backup", "ships.db", "backups"]).ends(0);
+    }
+    place.run(&["backup", "ships.db", "backups", "--keep", "2"]).ends(0);
+    let said = place.run(&["backups", "backups", "--remove", "4"]).ends(0);
+    assert!(said.out.contains("backup 4 removed"), "{said:?}");
+    let listed = place.run(&["backups", "backups"]).ends(0).out;
+    assert!(listed.lines().count() == 2 && listed.contains("     3  "), "{listed}");
+    place.run(&["backups", "backups", "--remove", "4"]).ends(1).tells("it has: 3");
+    place.run(&["verify", "backups"]).ends(0);
+}
+
+#[test]
+fn a_stream_goes_through_a_pipe() {
+    let place = place();
+    let output = place.command(&["backup", "ships.db", "--stream"]).output().unwrap();
+    assert!(output.status.success() && output.stdout.starts_with(b"SapBLOB\n"));
+    place.feed(&["restore", "-", "copy.db"], &output.stdout).ends(0);
+    assert_eq!(dump(&place, "copy.db"), dump(&place, "ships.db"));
+    write(place.path("ships.backup"), &output.stdout).unwrap();
+    place.run(&["verify", "ships.backup"]).ends(0);
+    place.run(&["restore", "ships.backup", "second.db"]).ends(0);
+    place.run(&["verify", "ships.backup", "--number", "1"]).ends(2);
+    place.feed(&["verify", "-"], &output.stdout[..output.stdout.len() / 2]).ends(1).tells("cut off");
+}
+
+#[test]
+fn damage_of_a_backup_is_told_and_nothing_is_restored() {
+    let place = place();
+    place.run(&["backup", "ships.db", "backups"]).ends(0);
+    let names = read_dir(place.path("backups")).unwrap().map(|entry| entry.unwrap().path());
+    let blob = names.into_iter().find(|path| path.to_string_lossy().contains("segment-")).expect("a segment");
+    let mut bytes = std::fs::read(&blob).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 4;
+    write(&blob, bytes).unwrap();
+    place.run(&["verify", "backups"]).ends(1).tells("segment-").tells("checksum");
+    place.run(&["restore", "backups", "copy.db"]).ends(1).tells("segment-");
+    place.run(&["get", "copy.db", "00000001"]).ends(3).tells("a restore into it");
+    place.run(&["verify", "nowhere"]).ends(1).tells("nowhere");
+    place.run(&["backup", "ships.db"]).ends(2);
+}
