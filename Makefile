@@ -21,8 +21,7 @@ test-root: ## Run the tests that need root: real file systems that fail, run ful
 lint: ## Check formatting and clippy's lints, also without the features that tests have
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	$(CARGO) clippy --package sapwood --lib -- -D warnings
-	$(CARGO) clippy --package sapwood-typed --lib --no-default-features -- -D warnings
+	$(CARGO) clippy --package sapwood --package sapwood-typed --lib --no-default-features -- -D warnings
 
 docs: ## Build the documentation, refusing warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --features sapwood/async,sapwood-typed/async,sapwood-typed/jiff,sapwood-typed/uuid
