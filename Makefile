@@ -4,7 +4,7 @@ CARGO ?= cargo
 BUILD ?= --build
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-root lint docs bench fuzz probe lab arena bench-transactions peers
+.PHONY: help demo test test-root lint docs bench fuzz probe lab arena bench-transactions peers object-store
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ bench-transactions: ## Race transactions against those of other stores (DIR=dire
 
 peers: ## Build, check and test the adapters to these other stores (minutes; no part of `make test`)
 	cd crates/peers && $(CARGO) fmt --check && $(CARGO) clippy --all-targets -- -D warnings && $(CARGO) test
+
+object-store: ## Build, check and test backups in object stores (two minutes; no part of `make test`)
+	cd crates/object-store && $(CARGO) fmt --check && $(CARGO) clippy --all-targets -- -D warnings && $(CARGO) test
 
 fuzz: ## Fuzz every decoder, SECONDS each (needs the nightly toolchain and cargo-fuzz)
 	for target in node manifest current wal mdb tsv csv jsonl trace_plain trace_msr typed_key typed_schema; do \

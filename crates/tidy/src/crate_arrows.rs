@@ -10,6 +10,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("sapwood-cli", &["sapwood", "psync"]),
     ("sapwood-typed", &["sapwood", "sapwood-typed-derive"]),
     ("sapwood-typed-derive", &[]),
+    ("sapwood-object-store", &["sapwood"]),
     ("flash", &["psync"]),
     ("trees", &["psync", "mpsearch", "flash"]),
     ("arena", &[]),
