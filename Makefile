@@ -51,5 +51,5 @@ object-store: ## Build, check and test backups in object stores (two minutes; no
 	cd crates/object-store && $(CARGO) fmt --check && $(CARGO) clippy --all-targets -- -D warnings && $(CARGO) test
 
 fuzz: ## Fuzz every decoder, SECONDS each (needs the nightly toolchain and cargo-fuzz)
-	for target in node manifest current wal mdb tsv csv jsonl trace_plain trace_msr typed_key typed_schema; do \
+	for target in node manifest current wal backup mdb tsv csv jsonl trace_plain trace_msr typed_key typed_schema; do \
 		$(CARGO) +nightly fuzz run $$target -- -max_total_time=$(or $(SECONDS),60) -rss_limit_mb=2048 || exit 1; done

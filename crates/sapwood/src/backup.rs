@@ -93,6 +93,42 @@ impl Reporter<'_> {
     }
 }
 
+/// A backup whose blobs have pieces of `bytes` as their content, each behind its kind and length, for fuzzing: a version, a log, segments,
+/// a manifest, with all that could be right about their headers. Frames have no lengths in `bytes`: a piece is one.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn seal(database: crate::database_id::DatabaseId, bytes: &[u8]) -> Vec<u8> {
+    use blob::{BlobWriter, Header, Kind};
+    let mut stream = Vec::new();
+    let mut rest = bytes;
+    while let [kind, a, b, len, after @ ..] = rest {
+        let (content, later) = after.split_at(after.len().min(usize::from(*len)));
+        rest = later;
+        let (a, b) = (u64::from(*a), u64::from(*b));
+        let (kind, a) = match kind % 4 {
+            0 => (Kind::Segment, a),
+            1 => (Kind::Log, a),
+            2 => (Kind::Version, 1 << (a % 41)),
+            _ => (Kind::Manifest, a),
+        };
+        let header = Header { kind, database, backup: 1, a, b };
+        let write = |out: &mut Vec<u8>| {
+            let mut blob = BlobWriter::begin(out, &header)?;
+            if kind == Kind::Version {
+                blob.put(&8u32.to_le_bytes())?;
+                blob.put(&(1u64 << 28).to_le_bytes())?;
+            }
+            if matches!(kind, Kind::Version | Kind::Log) {
+                blob.put(&(content.len() as u32).to_le_bytes())?;
+            }
+            blob.put(content)?;
+            blob.end()
+        };
+        // A vector takes all.
+        let _ = write(&mut stream);
+    }
+    stream
+}
+
 /// An error that reports damage in a blob.
 fn damage(
     target: &str,

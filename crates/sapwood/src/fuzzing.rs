@@ -73,6 +73,14 @@ pub fn wal(input: &[u8]) {
     });
 }
 
+/// A backup as a stream.
+pub fn backup(input: &[u8]) {
+    let (sealed, bytes) = split(input);
+    let bytes = if sealed { crate::backup::seal(DATABASE, bytes) } else { bytes.to_vec() };
+    // Only that it returns matters, not the result.
+    let _ = crate::backup::Restore::from_stream(&bytes[..]).verify();
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -82,11 +90,12 @@ mod tests {
     fn the_corpus_is_decoded_or_refused() {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
         type Target = fn(&[u8]);
-        let targets: [(&str, Target); 4] = [
+        let targets: [(&str, Target); 5] = [
             ("node", super::node),
             ("manifest", super::manifest),
             ("current", super::current),
             ("wal", super::wal),
+            ("backup", super::backup),
         ];
         for (name, target) in targets {
             let files: Vec<_> = std::fs::read_dir(corpus.join(name)).unwrap().flatten().collect();

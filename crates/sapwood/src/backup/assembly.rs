@@ -345,8 +345,16 @@ fn apply(
         return Err("a segment with an absurd number".to_owned());
     }
     let used: BTreeMap<u64, u64> = edit.used.iter().copied().collect();
+    let most = granules(data_len);
     let mut place = |number: u64, _: u32| {
         let granules = granules(used.get(&number).copied().unwrap_or(0));
+        // In the file that was backed up each has a place of its own.
+        if slots.used() as u64 + u64::from(granules) > u64::from(most) {
+            return Err("segments are longer than the data file");
+        }
+        if granules == 0 {
+            return Ok(Segment::found(number, 0, slots));
+        }
         Ok(Segment::new(number, slots.take(granules, granules), slots))
     };
     Ok(version.apply(edit, &mut place)?)

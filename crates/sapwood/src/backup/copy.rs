@@ -159,7 +159,6 @@ impl<'p> Backup<'p> {
         let number = listing.next_number();
         let volume = Arc::clone(&self.source.volume);
         let current = Current::read(&*volume)?;
-        let data_len = volume.len(self.source.data)?;
         let mut throttle = Throttle::new(self.rate);
 
         let commits = Arc::clone(&self.source.commits);
@@ -168,6 +167,8 @@ impl<'p> Backup<'p> {
         // Without the queues, which would be held as well.
         let version = Arc::clone(&state.version);
         drop(state);
+        // All that the version has lies below, and a restore believes nothing beyond.
+        let data_len = volume.len(self.source.data)?;
         let header = |kind, a, b| Header { kind, database: current.database, backup: number, a, b };
         let log = put(
             target,
