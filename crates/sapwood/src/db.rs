@@ -22,6 +22,7 @@ pub(crate) mod ingest;
 pub(crate) mod key_bounds;
 pub(crate) mod keyspace;
 pub(crate) mod keyspace_options;
+mod keyspace_with;
 pub(crate) mod len_estimate;
 mod merging;
 mod multi_range;

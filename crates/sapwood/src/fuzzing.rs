@@ -4,6 +4,8 @@
 
 use crate::database_id::DatabaseId;
 use crate::operation::Operations;
+use crate::storage::compressed::{decode, is_compressed};
+use crate::storage::frames::Frames;
 use crate::storage::node::Node;
 use crate::version::current::Current;
 use crate::version::manifest;
@@ -23,7 +25,11 @@ pub fn node(input: &[u8]) {
     if sealed {
         crate::storage::node::seal(&mut bytes);
     }
-    if let Ok(node) = Node::decode(Bytes::from(bytes)) {
+    let decoded = match is_compressed(&bytes) {
+        true => decode(&bytes, &Frames::new(1 << 20)),
+        false => Node::decode(Bytes::from(bytes)),
+    };
+    if let Ok(node) = decoded {
         for index in 0..node.count() {
             let (key, payload) = node.entry(index);
             assert_eq!(node.search(&key), Ok(index));

@@ -335,6 +335,7 @@ mod bytecode;
 mod cache;
 mod clock;
 mod commit;
+mod compression;
 mod conflict;
 mod current_state;
 mod database_id;
@@ -375,6 +376,7 @@ mod watchdog;
 /// The crate whose devices, volumes and errors appear in this one's interface.
 pub use psync;
 
+pub use compression::Compression;
 #[cfg(feature = "async")]
 pub use db::asynchronous::Waiting;
 pub use db::batch::Batch;

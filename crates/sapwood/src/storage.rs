@@ -6,11 +6,13 @@
 //! 1. What is written is never changed in place.
 //! 2. What is read is checked against its address before it is used.
 
+pub(crate) mod compressed;
 pub(crate) mod data_file;
 pub(crate) mod entries;
 pub(crate) mod frames;
 pub(crate) mod mapping_table;
 pub(crate) mod node;
+pub(crate) mod packed;
 pub(crate) mod reader;
 pub(crate) mod segment;
 pub(crate) mod striped;

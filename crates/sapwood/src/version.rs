@@ -14,6 +14,7 @@ pub(crate) mod edit;
 pub(crate) mod manifest;
 pub(crate) mod trees;
 
+use crate::compression::Compression;
 use crate::durability::Durability;
 use crate::error::Error;
 use crate::expiring_bytes::ExpiringBytes;
@@ -21,12 +22,17 @@ use crate::expiry::DefaultLife;
 use crate::log_area::{DeltaRun, Fences, LogAreas, RUNS_MAX, Size};
 use crate::merging::Merging;
 use crate::operation::{KeyspaceId, SeqNo};
+use crate::storage::compressed::Compressor;
 use crate::storage::mapping_table::{Address, MappingTable, Position};
 use crate::storage::node::NodeId;
 use crate::storage::segment::{Segment, SegmentUse, Segments};
 use crate::version::edit::{Edit, NewRun, TreeName};
 use crate::version::trees::Trees;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+
+/// That of all trees that are not compressed.
+static UNCOMPRESSED: LazyLock<Arc<Compressor>> =
+    LazyLock::new(|| Arc::new(Compressor::new(Compression::None)));
 
 /// One keyspace's tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +56,8 @@ pub(crate) struct Tree {
     pub merging: Option<Merging>,
     /// That of single changes by handles that are told no other; `None`: the database's.
     pub durability: Option<Durability>,
+    /// How its leaves and log pieces are compressed.
+    pub compressor: Arc<Compressor>,
 }
 
 impl Tree {
@@ -66,6 +74,7 @@ impl Tree {
             life: None,
             merging: None,
             durability: None,
+            compressor: Arc::clone(&UNCOMPRESSED),
         }
     }
 
@@ -137,7 +146,7 @@ impl Version {
         let segment = self.segment_of(old.position).ok_or("a node was in a segment that does not exist")?;
         segment.live = segment
             .live
-            .checked_sub(u64::from(old.len))
+            .checked_sub(u64::from(old.len()))
             .ok_or("a segment would hold fewer than no live bytes")?;
         Ok(())
     }
@@ -176,10 +185,10 @@ impl Version {
             let span = self.span;
             let segment =
                 self.segment_of(address.position).ok_or("a node is in a segment that does not exist")?;
-            if address.position.0 % span + u64::from(address.len) > segment.used {
+            if address.position.0 % span + u64::from(address.len()) > segment.used {
                 return Err("a node reaches beyond the used part of its segment");
             }
-            segment.live += u64::from(address.len);
+            segment.live += u64::from(address.len());
             let old = self.table.set(*id, *address);
             self.retire(old)?;
         }
@@ -215,7 +224,8 @@ impl Version {
                 // The change of the tree may have begun when it had another name.
                 let (name, metadata) = (Arc::clone(&before.name), before.metadata.clone());
                 let (life, merging, durability) = (before.life, before.merging.clone(), before.durability);
-                let tree = Tree { name, metadata, life, merging, durability, ..tree.clone() };
+                let compressor = Arc::clone(&before.compressor);
+                let tree = Tree { name, metadata, life, merging, durability, compressor, ..tree.clone() };
                 self.trees.insert(*id, tree);
             } else if id.0 > self.last_keyspace {
                 self.trees.insert(*id, tree.clone());
@@ -242,6 +252,10 @@ impl Version {
         for (id, durability) in &edit.durabilities {
             let tree = self.trees.get(id).ok_or("a durability is that of no keyspace")?.clone();
             self.trees.insert(*id, Tree { durability: Some(*durability), ..tree });
+        }
+        for (id, compression) in &edit.compressions {
+            let tree = self.trees.get(id).ok_or("a compression is that of no keyspace")?.clone();
+            self.trees.insert(*id, Tree { compressor: Arc::new(Compressor::new(*compression)), ..tree });
         }
         for id in &edit.dropped {
             let tree = self.trees.remove(id).or_else(|| self.dropped.get(id).cloned());
@@ -294,7 +308,7 @@ impl Version {
             let mut len = 0;
             for id in of_run {
                 let address = self.table.address(*id).ok_or("a log piece is not in the mapping table")?;
-                len += u64::from(address.len);
+                len += u64::from(address.len());
             }
             let fences = fences.split(count - 1).ok_or("a run has more pieces than fences")?;
             let split = hashes.split_at_checked(*changes as usize);
@@ -325,13 +339,14 @@ impl Version {
 mod tests {
     use super::*;
     use crate::log_area::maplet::KeyHash;
+    use crate::storage::mapping_table::Lens;
     use crate::storage::segment::Slots;
     use crate::version::checkpoint::Checkpoint;
 
     #[test]
     fn how_much_of_a_log_area_is_new_stays_so_through_checkpoints() {
         let address =
-            |number: u64, len| (NodeId(number), Address { position: Position(number * 5000), len, crc: 0 });
+            |number: u64, len| (NodeId(number), Address::new(Position(number * 5000), Lens::of(len, len), 0));
         let pieces = [(1, 4111), (2, 333), (3, 4999)];
         for percent in [0, 1, 7, 40, 63, 99, 100] {
             let edit = Edit {

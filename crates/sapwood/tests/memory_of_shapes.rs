@@ -8,7 +8,7 @@ mod resident;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use resident::{peak_while, resident};
-use sapwood::{Database, Durability, Keyspace, Result};
+use sapwood::{Compression, Database, Durability, Keyspace, Result};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Mutex;
@@ -48,6 +48,10 @@ impl Shape {
         self.data / (self.key + self.value) as u64
     }
 
+    fn compression(&self) -> Compression {
+        if self.name.contains("compressed") { Compression::Zstd { level: 3 } } else { Compression::None }
+    }
+
     /// The number at the front tells keys apart early, or late.
     fn key(&self, number: u64) -> Vec<u8> {
         let mut key = vec![b'k'; self.key];
@@ -62,9 +66,12 @@ const fn shape(name: &'static str, key: usize, value: usize, data: u64, budget: 
     Shape { name, key, value, data: data * MIB, budget: budget * MIB }
 }
 
-const SHAPES: [Shape; 7] = [
+const SHAPES: [Shape; 9] = [
     shape("records of 16 B", 8, 8, 16, 32),
     shape("records of 1 KiB", 16, 1008, 64, 32),
+    // Ten times as long in memory as on the device.
+    shape("compressed, 100 B", 16, 100, 64, 32),
+    shape("compressed, 60 KiB", 16, 60 << 10, 96, 32),
     shape("values of 60 KiB", 16, 60 << 10, 96, 32),
     shape("values of 1 MiB", 16, 1 << 20, 96, 32),
     shape("values of 16 MiB", 16, 16 << 20, 320, 288),
@@ -72,8 +79,8 @@ const SHAPES: [Shape; 7] = [
     shape("keys of 4 KiB, late", 4 << 10, 20, 96, 32),
 ];
 
-fn open(path: &Path, budget: u64) -> Result<(Database, Keyspace)> {
-    let db = Database::builder().memory(budget).open(path)?;
+fn open(path: &Path, shape: &Shape) -> Result<(Database, Keyspace)> {
+    let db = Database::builder().memory(shape.budget).compression(shape.compression()).open(path)?;
     let keyspace = db.keyspace("records")?;
     Ok((db, keyspace))
 }
@@ -91,7 +98,9 @@ fn write(
     while numbers.peek().is_some() {
         let mut batch = db.batch();
         for number in numbers.by_ref().take(each) {
-            rng.fill(&mut value[..]);
+            let random =
+                if shape.compression() == Compression::None { shape.value } else { shape.value / 12 };
+            rng.fill(&mut value[..random]);
             batch.insert(keyspace, shape.key(number), &value);
         }
         batch.durability(Durability::Buffered).commit()?;
@@ -236,7 +245,7 @@ fn of_shape(shape: &Shape) {
         if name != "load" && !name.contains(&only) {
             continue;
         }
-        let (db, keyspace) = open(&path, shape.budget).expect("opens");
+        let (db, keyspace) = open(&path, shape).expect("opens");
         let began = std::time::Instant::now();
         let (peak, done) = peak_while(before, || part(&db, &keyspace, shape));
         done.unwrap_or_else(|error| panic!("{} {name}: {error}", shape.name));

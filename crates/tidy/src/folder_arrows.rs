@@ -19,6 +19,7 @@ const LOW: &[&str] = &[
     "bytecode",
     "clock",
     "database_id",
+    "compression",
     "durability",
     "error",
     "estimator",

@@ -198,7 +198,7 @@ impl Expirer {
         while taken < budget && read < nodes.len() {
             let mut bytes = 0;
             let fits = |(_, address): &&(NodeId, Address)| {
-                bytes += u64::from(address.len);
+                bytes += address.memory_len() as u64;
                 bytes <= READ
             };
             let rest = &nodes[read..];

@@ -7,7 +7,6 @@
 //! Two kinds of segments are [spared](Spared): what could not be read, and, within bounds, what snapshots hold. A copy
 //! of the latter takes space and frees none until the snapshot goes.
 
-use crate::cache::pager::ReadMode;
 use crate::error::Error;
 use crate::storage::mapping_table::Address;
 use crate::storage::node::NodeId;
@@ -213,13 +212,13 @@ pub(crate) fn evacuate(
     while !rest.is_empty() {
         let mut bytes = 0;
         let fits = |(_, address): &&(NodeId, Address)| {
-            bytes += address.len as usize;
+            bytes += address.len() as usize;
             bytes <= GROUP_MAX
         };
         let count = rest.iter().take(most).take_while(fits).count().max(1);
         let group;
         (group, rest) = rest.split_at(count);
-        let read = pager.fetch(&base.segments, group, ReadMode::Prefetched).map_err(|error| {
+        let read = pager.reader.read_stored(&base.segments, group).map_err(|error| {
             let segment = group[0].1.position.0 / base.span;
             if error.is_of_reading() { Failed::Reading(segment, error) } else { Failed::Other(error) }
         })?;

@@ -186,7 +186,7 @@ mod tests {
             let (mut leaves, mut across) = (0, 0);
             for (_, address) in version.table.iter().filter(|(id, _)| !pieces.contains(id)) {
                 leaves += 1;
-                across += u64::from(address.position.0 % PAGE + u64::from(address.len) > PAGE);
+                across += u64::from(address.position.0 % PAGE + u64::from(address.len()) > PAGE);
             }
             assert!(leaves > 1500 && across * 20 < leaves, "{what}: {across} of {leaves}");
         };

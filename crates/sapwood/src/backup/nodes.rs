@@ -5,7 +5,7 @@
 use crate::error::Result;
 use crate::storage::mapping_table::Address;
 use crate::storage::node::NodeId;
-use crate::storage::reader::verify;
+use crate::storage::reader::verify_stored;
 use bytes::Bytes;
 
 /// A node and where it begins in its segment.
@@ -36,7 +36,7 @@ impl<'n> NodeCheck<'n> {
         while let Some((first, rest)) = self.nodes.split_first()
             && first.offset < end
         {
-            let node_end = first.offset + u64::from(first.address.len);
+            let node_end = first.offset + u64::from(first.address.len());
             let skipped = first.offset.saturating_sub(offset) as usize;
             let upto = (node_end.min(end) - offset) as usize;
             if node_end > end {
@@ -49,7 +49,7 @@ impl<'n> NodeCheck<'n> {
                 self.partial.extend_from_slice(&bytes[skipped..upto]);
                 std::mem::take(&mut self.partial).into()
             };
-            verify(node, self.begin + first.offset, first.id, first.address)?;
+            verify_stored(node, self.begin + first.offset, first.id, first.address)?;
             self.nodes = rest;
         }
         Ok(())

@@ -153,9 +153,10 @@ impl PrefetchBuffer {
             nodes.retain(|(_, Address { position, .. })| {
                 !inner.claimed.contains(position) && !inner.nodes.contains_key(position)
             });
-            for (_, Address { position, len, .. }) in &nodes {
-                inner.bytes += u64::from(*len);
-                inner.nodes.insert(*position, Prefetched { len: *len, end: end.clone(), node: None });
+            for (_, address) in &nodes {
+                let len = address.memory_len() as u32;
+                inner.bytes += u64::from(len);
+                inner.nodes.insert(address.position, Prefetched { len, end: end.clone(), node: None });
             }
             let positions = nodes.iter().map(|(_, address)| address.position);
             inner.begun.entry(end).or_default().extend(positions);
@@ -279,6 +280,7 @@ impl Drop for Coming<'_> {
 mod tests {
     use super::*;
     use crate::storage::entries::Entries;
+    use crate::storage::mapping_table::Lens;
     use crate::storage::node::{Name, encode};
 
     fn node(id: u64) -> (NodeId, Address, Node) {
@@ -288,7 +290,8 @@ mod tests {
         let name = Name { id: NodeId(id), level: 0, epoch: 1, keyspace: KeyspaceId(1) };
         let crc = encode(&mut bytes, name, &entries, 1);
         let node = Node::decode(bytes.into()).unwrap();
-        let address = Address { position: Position(id * 1000), len: node.bytes().len() as u32, crc };
+        let address =
+            Address::new(Position(id * 1000), Lens::of(node.bytes().len(), node.bytes().len()), crc);
         (NodeId(id), address, node)
     }
 
@@ -346,7 +349,7 @@ mod tests {
         let prefetch = PrefetchBuffer::default();
         let _open = prefetch.open(1 << 20);
         let nodes: Vec<_> = (1..=5).map(node).collect();
-        let len = u64::from(nodes[0].1.len);
+        let len = u64::from(nodes[0].1.len());
         let of_blocks = vec![wanted("g", &nodes[..2]), wanted("m", &nodes[2..3]), wanted("t", &nodes[3..4])];
         prefetch.begin(of_blocks).arrived(nodes[..4].iter().map(|(.., node)| node.clone()).collect());
         let late = prefetch.begin(vec![wanted("v", &nodes[4..])]);

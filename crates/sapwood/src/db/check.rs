@@ -225,7 +225,7 @@ impl Check<'_> {
         let first = self.seen[word] & bit == 0;
         self.seen[word] |= bit;
         if first && let Some(address) = self.version.table.address(id) {
-            *self.live.entry(address.position.0 / self.version.span).or_default() += u64::from(address.len);
+            *self.live.entry(address.position.0 / self.version.span).or_default() += u64::from(address.len());
         }
         first
     }
@@ -243,7 +243,7 @@ impl Check<'_> {
             self.wrong(format!("{} hangs in the trees", name.id), "once", "twice");
             return Ok(());
         }
-        self.checked.bytes += node.bytes().len() as u64;
+        self.checked.bytes += node.stored_len() as u64;
         if name.level != level || name.keyspace != keyspace {
             let expected = format!("level {level}, keyspace {}", keyspace.0);
             self.wrong(
@@ -266,7 +266,7 @@ impl Check<'_> {
         if level == 0 {
             self.checked.leaves += 1;
             self.checked.records += node.count() as u64;
-            self.leaf_bytes += node.bytes().len() as u64;
+            self.leaf_bytes += node.stored_len() as u64;
             self.checked.leaf_fill_percent +=
                 100.0 * node.bytes().len() as f64 / self.engine.shares.node_len.leaf as f64;
             return Ok(());
@@ -300,7 +300,7 @@ impl Check<'_> {
     /// How many children of a node, from this one on, are read together: as many as may be in memory.
     fn group(&self, node: &Node, from: usize) -> usize {
         let most = (node.count() - from).min(self.engine.pager.pio_max());
-        let len = |index| self.version.table.address(node.child(index)).map_or(0, |at| at.len as usize);
+        let len = |index| self.version.table.address(node.child(index)).map_or(0, |at| at.len() as usize);
         self.engine.pager.reader.fits((from..from + most).map(len))
     }
 
@@ -337,7 +337,7 @@ impl Check<'_> {
             if !self.mark(name.id) {
                 self.wrong(format!("log piece {} belongs to the trees", name.id), "once", "twice");
             }
-            self.checked.bytes += piece.bytes().len() as u64;
+            self.checked.bytes += piece.stored_len() as u64;
             self.checked.log_pieces += 1;
             self.checked.logged_changes += piece.count() as u64;
             if name.level != PIECE || name.keyspace != keyspace {
@@ -567,7 +567,7 @@ mod tests {
             if pieces.len() > 1 {
                 change(&mut hashes, &mut fences);
             }
-            let len = |id: &NodeId| u64::from(version.table.address(*id).expect("an address").len);
+            let len = |id: &NodeId| u64::from(version.table.address(*id).expect("an address").len());
             let (len, fences) = (pieces.iter().map(len).sum(), Fences(&fences));
             let run = DeltaRun { pieces: &pieces, fences, removals: row.removals };
             version.logs.push(block, run, Size { bytes: len, fresh: 0 }, &hashes);

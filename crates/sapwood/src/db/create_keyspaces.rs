@@ -5,6 +5,7 @@
 //! 1. A name that is found was durable before.
 //! 2. Of several threads that create the same name, one does, and all get the same keyspace.
 
+use crate::compression::Compression;
 use crate::db::engine::Engine;
 use crate::error::{Error, Result};
 use crate::lock_order::{RankedMutex, RankedRwLock, rank};
@@ -30,6 +31,8 @@ pub(crate) struct Creation {
     /// Names that a thread waits for.
     wanted: RankedMutex<rank::CreationNames, Vec<Arc<str>>>,
     pub(super) turn: RankedMutex<rank::Creation, ()>,
+    /// Of keyspaces that are created without one.
+    compression: Compression,
 }
 
 /// Returns an error if there can be no keyspace of this name.
@@ -62,6 +65,20 @@ fn id_behind(last: u32) -> Result<KeyspaceId> {
 }
 
 impl Creation {
+    pub fn new(compression: Compression) -> Self {
+        Self { compression, ..Self::default() }
+    }
+
+    /// What the manifest is to say of the compression of a new keyspace: what was asked for, or the database's.
+    pub(super) fn compression_of(
+        &self,
+        id: KeyspaceId,
+        asked: Option<Compression>,
+    ) -> Option<(KeyspaceId, Compression)> {
+        let compression = asked.unwrap_or(self.compression);
+        (compression != Compression::None).then_some((id, compression))
+    }
+
     /// The keyspaces of these names, in this order. Those that do not exist are created.
     pub fn find_or_create(&self, engine: &Engine, names: &[Arc<str>]) -> Result<Vec<Named>> {
         names.iter().try_for_each(|name| check_name(name))?;
@@ -157,7 +174,8 @@ impl Creation {
         if !trees.is_empty() {
             let listed =
                 trees.iter().map(|(_, tree): &(_, Tree)| (tree.name.len() + TREE_LISTED) as u64).sum();
-            publish_listed(engine, Edit { trees, ..Edit::default() }, listed)?;
+            let compressions = trees.iter().filter_map(|(id, _)| self.compression_of(*id, None)).collect();
+            publish_listed(engine, Edit { trees, compressions, ..Edit::default() }, listed)?;
             self.ids.write().extend(made);
         }
         Ok(())

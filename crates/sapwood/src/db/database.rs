@@ -99,7 +99,7 @@ impl Database {
             background: RankedMutex::new(None),
             lock: RankedMutex::new(Some(lock)),
             durability: options.default_durability(),
-            creation: Creation::default(),
+            creation: Creation::new(options.default_compression()),
         });
         if handle.engine.pool.has_threads() && !handle.engine.health.is_read_only() {
             let engine = Arc::clone(&handle.engine);

@@ -1,5 +1,6 @@
 //! Options of a keyspace, which are stored with it.
 
+use crate::compression::Compression;
 use crate::durability::Durability;
 use crate::error::{Error, Result};
 use crate::expiry::DefaultLife;
@@ -30,6 +31,7 @@ pub struct KeyspaceOptions {
     expiry: Option<DefaultLife>,
     merging: Option<Merging>,
     durability: Option<Durability>,
+    compression: Option<Compression>,
 }
 
 impl KeyspaceOptions {
@@ -49,12 +51,22 @@ impl KeyspaceOptions {
     }
 
     pub(super) fn of(tree: &Tree) -> Self {
-        Self { expiry: tree.life, merging: tree.merging.clone(), durability: tree.durability }
+        Self {
+            expiry: tree.life,
+            merging: tree.merging.clone(),
+            durability: tree.durability,
+            compression: Some(tree.compressor.compression).filter(|own| *own != Compression::None),
+        }
     }
 
     /// The durability, if one was said.
     pub(super) fn own_durability(&self) -> Option<Durability> {
         self.durability
+    }
+
+    /// The compression that was asked for.
+    pub(super) fn own_compression(&self) -> Option<Compression> {
+        self.compression
     }
 
     pub(super) fn merging(&self) -> Option<&Merging> {
@@ -72,7 +84,7 @@ impl KeyspaceOptions {
             let range = "records of a keyspace with a merge operator cannot expire".into();
             return Err(Error::BadOption { option: "merge", value: 1, range });
         }
-        Ok(())
+        self.compression.map_or(Ok(()), Compression::check)
     }
 
     pub(super) fn expiry(&self) -> Option<DefaultLife> {
@@ -167,6 +179,41 @@ impl KeyspaceOptions {
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = Some(durability);
         self
+    }
+
+    /// How leaves and log pieces are compressed that are written from now on: those that are there stay as they are until they are written again.
+    /// Without this option a keyspace has the database's ([`Builder::compression`](crate::Builder::compression)) when it is created, and keeps what it has.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// use sapwood::{Compression, KeyspaceOptions};
+    ///
+    /// let logbooks = db.keyspace_with("logbooks", KeyspaceOptions::new().compression(Compression::Lz4))?;
+    /// let portraits = db.keyspace_with("portraits", KeyspaceOptions::new().compression(Compression::None))?; // JPEG
+    /// assert_eq!(logbooks.options()?.is_compressed_by(), Compression::Lz4);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Of [`keyspace_with`](crate::Database::keyspace_with): [`BadOption`](crate::Error::BadOption) if there is no such level, or the program was built
+    /// without the feature `zstd`.
+    #[must_use]
+    pub fn compression(mut self, compression: Compression) -> Self {
+        self.compression = Some(compression);
+        self
+    }
+
+    /// How leaves and log pieces are compressed; [`Compression::None`] where nothing was said.
+    ///
+    /// ```
+    /// use sapwood::{Compression, KeyspaceOptions};
+    ///
+    /// assert_eq!(KeyspaceOptions::new().is_compressed_by(), Compression::None);
+    /// ```
+    pub fn is_compressed_by(&self) -> Compression {
+        self.compression.unwrap_or_default()
     }
 
     /// Whether records may expire: [`expiring`](Self::expiring) or [`time_to_live`](Self::time_to_live) was said.

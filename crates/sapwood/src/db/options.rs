@@ -2,6 +2,7 @@
 //! is not an option.
 
 use crate::clock::ClockSource;
+use crate::compression::Compression;
 use crate::db::database::Database;
 use crate::durability::Durability;
 use crate::error::{Error, Result};
@@ -37,6 +38,7 @@ pub struct Builder {
     require_lock: bool,
     wait_for_lock: Duration,
     durability: Durability,
+    compression: Compression,
     clock: ClockSource,
     merge_operators: MergeOperators,
 }
@@ -75,6 +77,7 @@ impl Default for Builder {
             require_lock: true,
             wait_for_lock: Duration::ZERO,
             durability: Durability::default(),
+            compression: Compression::default(),
             clock: ClockSource::default(),
             merge_operators: MergeOperators::default(),
         }
@@ -115,6 +118,23 @@ impl Builder {
     /// ```
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
+        self
+    }
+
+    /// How keyspaces are compressed that are created without a compression of [their own](crate::KeyspaceOptions::compression). The default is
+    /// [`Compression::None`].
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// use sapwood::{Compression, Database};
+    ///
+    /// let db = Database::builder().compression(Compression::Lz4).open(dir.path().join("ships.db"))?;
+    /// assert_eq!(db.keyspace("ships")?.options()?.is_compressed_by(), Compression::Lz4);
+    /// # Ok(()) }
+    /// ```
+    pub fn compression(mut self, compression: Compression) -> Self {
+        self.compression = compression;
         self
     }
 
@@ -456,6 +476,7 @@ impl Builder {
         if self.background_threads > BACKGROUND_THREADS_MAX {
             return refuse("background_threads", self.background_threads as u64, "0 to 64");
         }
+        self.compression.check()?;
         if !LEAF_LEN.contains(&self.leaf_len) {
             return refuse("leaf_len", self.leaf_len as u64, "256 to 1048576 bytes");
         }
@@ -479,6 +500,10 @@ impl Builder {
 
     pub(crate) fn span(&self) -> u64 {
         self.segment_span
+    }
+
+    pub(crate) fn default_compression(&self) -> Compression {
+        self.compression
     }
 
     pub(crate) fn default_durability(&self) -> Durability {

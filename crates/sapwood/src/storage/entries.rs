@@ -43,7 +43,7 @@ impl Entries {
     }
 
     /// Keys and payloads of the first `count` entries.
-    pub fn records(&self, count: usize) -> impl Iterator<Item = (&[u8], &[u8])> {
+    pub fn records(&self, count: usize) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> + Clone {
         (0..count).map(|index| {
             let entry = &self.bytes[self.start(index)..self.start(index + 1)];
             (node::key_of(entry), node::payload_of(entry))

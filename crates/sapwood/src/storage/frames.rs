@@ -110,13 +110,31 @@ impl Frames {
 
     /// Copies a node's bytes into a frame.
     pub fn copy(self: &Arc<Self>, bytes: &[u8]) -> Bytes {
-        let Some(len) = frame_for(bytes.len()) else { return Bytes::copy_from_slice(bytes) };
-        let half = len == HALF;
-        let taken = self.change(|inner| if half { inner.take_half() } else { inner.take(len / PAGE) });
-        let Some(place) = taken else { return Bytes::copy_from_slice(bytes) };
+        let Some((place, half)) = self.take_for(bytes.len()) else { return Bytes::copy_from_slice(bytes) };
         // SAFETY: we were given a frame of at least as many bytes, which nothing else uses.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), place.start.as_ptr(), bytes.len()) };
         Bytes::from_owner(Frame { place, half, len: bytes.len(), frames: Arc::clone(self) })
+    }
+
+    /// Has a frame of `len` bytes filled, which hold anything before. Returns `None` if `fill` does.
+    pub fn fill(self: &Arc<Self>, len: usize, fill: impl FnOnce(&mut [u8]) -> Option<()>) -> Option<Bytes> {
+        let Some((place, half)) = self.take_for(len) else {
+            let mut bytes = vec![0; len];
+            return fill(&mut bytes).map(|()| bytes.into());
+        };
+        let frame = Frame { place, half, len, frames: Arc::clone(self) };
+        // SAFETY: we were given a frame of at least as many bytes, which nothing else uses as long as `frame` is ours alone; the
+        // memory is that of a mapping, so all of it was written, by the system or by whoever had the frame before.
+        fill(unsafe { std::slice::from_raw_parts_mut(frame.place.start.as_ptr(), len) })?;
+        Some(Bytes::from_owner(frame))
+    }
+
+    /// A frame for a node of `len` bytes, and whether it is half a page.
+    fn take_for(&self, len: usize) -> Option<(FrameSlot, bool)> {
+        let len = frame_for(len)?;
+        let half = len == HALF;
+        let place = self.change(|inner| if half { inner.take_half() } else { inner.take(len / PAGE) })?;
+        Some((place, half))
     }
 
     /// Pages with memory behind them, in use and idle.

@@ -6,7 +6,8 @@
 //!      0    4  magic "SapN"
 //!      4    1  kind: 1 leaf, 2 inner, 3 log piece
 //!      5    1  level: 0 for leaves, 255 for log pieces, else the height above the leaves
-//!      6    2  zero
+//!      6    1  0: not compressed (else see [`crate::storage::compressed`])
+//!      7    1  zero
 //!      8    8  node id
 //!     16    8  epoch: of the version that this node was written for
 //!     24    4  keyspace
@@ -60,7 +61,7 @@ const PUT: u8 = 1;
 pub(crate) const SHARED_FROM: usize = 4096;
 /// Bytes before the first offset, and the offset of the checksum, as the format has it.
 pub(crate) const HEADER: usize = 40;
-const CRC_AT: usize = 36;
+pub(crate) const CRC_AT: usize = 36;
 /// Bytes that a node is long at most: longer ones are never written, and are refused when read, so that damage costs no
 /// memory.
 pub(crate) const NODE_LEN_MAX: usize = 32 << 20;
@@ -135,22 +136,32 @@ pub(crate) fn encode(out: &mut Vec<u8>, name: Name, entries: &Entries, count: us
     let first = HEADER + 4 * count;
     let len = first + bytes.len();
     out.reserve(len);
-    out.extend_from_slice(&MAGIC);
-    out.push(kind_of(name.level));
-    out.push(name.level);
-    out.extend_from_slice(&[0, 0]);
-    out.extend_from_slice(&name.id.0.to_le_bytes());
-    out.extend_from_slice(&name.epoch.to_le_bytes());
-    out.extend_from_slice(&name.keyspace.0.to_le_bytes());
-    out.extend_from_slice(&(len as u32).to_le_bytes());
-    out.extend_from_slice(&(count as u32).to_le_bytes());
-    out.extend_from_slice(&[0; 4]);
+    out.resize(HEADER, 0);
+    put_header(out, name, count as u32, len as u32);
     for start in starts {
         out.extend_from_slice(&((first + start) as u32).to_le_bytes());
     }
     out.extend_from_slice(bytes);
-    let crc = checksum(out);
-    out[CRC_AT..HEADER].copy_from_slice(&crc.to_le_bytes());
+    put_checksum(out)
+}
+
+/// Writes a node's header, without the checksum, to the beginning of its bytes.
+pub(crate) fn put_header(node: &mut [u8], name: Name, count: u32, len: u32) {
+    let (magic, rest) = node[..HEADER].split_at_mut(4);
+    magic.copy_from_slice(&MAGIC);
+    rest[..4].copy_from_slice(&[kind_of(name.level), name.level, 0, 0]);
+    rest[4..12].copy_from_slice(&name.id.0.to_le_bytes());
+    rest[12..20].copy_from_slice(&name.epoch.to_le_bytes());
+    rest[20..24].copy_from_slice(&name.keyspace.0.to_le_bytes());
+    rest[24..28].copy_from_slice(&len.to_le_bytes());
+    rest[28..32].copy_from_slice(&count.to_le_bytes());
+    rest[32..].copy_from_slice(&[0; 4]);
+}
+
+/// Writes the checksum of all other bytes into a node's header, and returns it.
+pub(crate) fn put_checksum(node: &mut [u8]) -> u32 {
+    let crc = checksum(node);
+    node[CRC_AT..HEADER].copy_from_slice(&crc.to_le_bytes());
     crc
 }
 
@@ -194,7 +205,8 @@ pub(crate) fn seal(bytes: &mut [u8]) {
     let (level, len) = ([0, 1, 2, PIECE][usize::from(bytes[5] % 4)], bytes.len() as u32);
     let kind = kind_of(level);
     bytes[..4].copy_from_slice(&MAGIC);
-    bytes[4..8].copy_from_slice(&[kind, level, 0, 0]);
+    let codec = bytes[6] % 4;
+    bytes[4..8].copy_from_slice(&[kind, level, codec, 0]);
     bytes[28..32].copy_from_slice(&len.to_le_bytes());
     let crc = checksum(bytes);
     bytes[CRC_AT..HEADER].copy_from_slice(&crc.to_le_bytes());
@@ -221,7 +233,7 @@ enum Fault {
     Change,
 }
 
-fn refuse<T>(
+pub(crate) fn refuse<T>(
     at: usize,
     what: &'static str,
     expected: impl ToString,
@@ -236,53 +248,81 @@ pub(crate) struct Node {
     bytes: Bytes,
     count: u32,
     name: Name,
+    /// Checksum and length of the node as it is stored, perhaps compressed.
     crc: u32,
+    stored_len: u32,
+}
+
+/// What the header of a node says.
+pub(crate) struct Header {
+    pub name: Name,
+    pub count: u32,
+    pub crc: u32,
+}
+
+/// Decodes the header of a stored node, compressed or not, and checks the checksum of all its bytes.
+pub(crate) fn decode_header(bytes: &[u8]) -> Result<Header, Refusal> {
+    if bytes.len() < HEADER || bytes.len() > NODE_LEN_MAX {
+        return refuse(0, "length of a node", format!("{HEADER} to {NODE_LEN_MAX} bytes"), bytes.len());
+    }
+    let mut head = Reader::new(&bytes[..HEADER]);
+    let mut parse = || {
+        Some((
+            head.array::<4>()?,
+            head.u8()?,
+            head.u8()?,
+            head.u16()?,
+            head.u64()?,
+            head.u64()?,
+            head.u32()?,
+            head.u32()?,
+            head.u32()?,
+            head.u32()?,
+        ))
+    };
+    let Some((magic, kind, level, codec, id, epoch, keyspace, len, count, crc)) = parse() else {
+        return refuse(0, "header", "40 bytes", "fewer");
+    };
+    if magic != MAGIC {
+        return refuse(0, "magic of a node", format!("{MAGIC:02x?}"), format!("{magic:02x?}"));
+    }
+    if len as usize != bytes.len() {
+        return refuse(28, "length in a node's header", bytes.len(), len);
+    }
+    let actual = checksum(bytes);
+    if actual != crc {
+        return refuse(CRC_AT, "checksum of a node", format!("{crc:08x}"), format!("{actual:08x}"));
+    }
+    // The codec is a byte with a zero byte behind it.
+    if kind != kind_of(level) || codec > 0xff || (level > LEVEL_MAX && level != PIECE) {
+        return refuse(4, "kind and level of a node", "a known kind", format!("kind {kind}, level {level}"));
+    }
+    let name = Name { id: NodeId(id), level, epoch, keyspace: KeyspaceId(keyspace) };
+    Ok(Header { name, count, crc })
 }
 
 impl Node {
-    /// Decodes a node, and checks every byte.
+    /// Decodes a node that is not compressed, and checks every byte.
     pub fn decode(bytes: Bytes) -> Result<Self, Refusal> {
-        if bytes.len() < HEADER || bytes.len() > NODE_LEN_MAX {
-            return refuse(0, "length of a node", format!("{HEADER} to {NODE_LEN_MAX} bytes"), bytes.len());
+        let Header { name, count, crc } = decode_header(&bytes)?;
+        if bytes[6] != 0 {
+            return refuse(6, "codec of a node", 0, bytes[6]);
         }
-        let mut head = Reader::new(&bytes[..HEADER]);
-        let mut parse = || {
-            Some((
-                head.array::<4>()?,
-                head.u8()?,
-                head.u8()?,
-                head.u16()?,
-                head.u64()?,
-                head.u64()?,
-                head.u32()?,
-                head.u32()?,
-                head.u32()?,
-                head.u32()?,
-            ))
-        };
-        let Some((magic, kind, level, zero, id, epoch, keyspace, len, count, crc)) = parse() else {
-            return refuse(0, "header", "40 bytes", "fewer");
-        };
-        if magic != MAGIC {
-            return refuse(0, "magic of a node", format!("{MAGIC:02x?}"), format!("{magic:02x?}"));
-        }
-        if len as usize != bytes.len() {
-            return refuse(28, "length in a node's header", bytes.len(), len);
-        }
-        let actual = checksum(&bytes);
-        if actual != crc {
-            return refuse(CRC_AT, "checksum of a node", format!("{crc:08x}"), format!("{actual:08x}"));
-        }
-        if kind != kind_of(level) || zero != 0 || (level > LEVEL_MAX && level != PIECE) {
-            return refuse(
-                4,
-                "kind and level of a node",
-                "a known kind",
-                format!("kind {kind}, level {level}"),
-            );
-        }
-        let name = Name { id: NodeId(id), level, epoch, keyspace: KeyspaceId(keyspace) };
-        let node = Self { bytes, count, name, crc };
+        let stored_len = bytes.len() as u32;
+        let node = Self { bytes, count, name, crc, stored_len };
+        node.check_entries()?;
+        Ok(node)
+    }
+
+    /// A node that was stored compressed, in `stored_len` bytes with the checksum `crc`. Checks its entries.
+    pub fn decompressed(
+        bytes: Bytes,
+        name: Name,
+        count: u32,
+        crc: u32,
+        stored_len: usize,
+    ) -> Result<Self, Refusal> {
+        let node = Self { bytes, count, name, crc, stored_len: stored_len as u32 };
         node.check_entries()?;
         Ok(node)
     }
@@ -403,7 +443,17 @@ impl Node {
         self.crc
     }
 
-    /// The node's encoded bytes.
+    /// Bytes of the node as it is stored, perhaps compressed.
+    pub fn stored_len(&self) -> usize {
+        self.stored_len as usize
+    }
+
+    /// The same node, which is stored with this checksum in so many bytes.
+    pub fn stored_as(self, crc: u32, stored_len: usize) -> Self {
+        Self { crc, stored_len: stored_len as u32, ..self }
+    }
+
+    /// The node's bytes, as in memory.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
@@ -461,7 +511,7 @@ impl Node {
     /// The same node with its bytes in another place.
     pub fn moved_to(&self, bytes: Bytes) -> Self {
         debug_assert_eq!(bytes, self.bytes);
-        Self { bytes, count: self.count, name: self.name, crc: self.crc }
+        Self { bytes, ..self.clone() }
     }
 
     /// The encoded bytes of some entries, and the offset where they begin.
@@ -543,158 +593,4 @@ impl Node {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::collections::BTreeMap;
-
-    fn name(level: u8) -> Name {
-        Name { id: NodeId(42), level, epoch: 7, keyspace: KeyspaceId(3) }
-    }
-
-    fn encoded(level: u8, records: &[(&[u8], &[u8])]) -> Vec<u8> {
-        let mut entries = Entries::default();
-        records.iter().for_each(|(key, payload)| entries.push(key, &[payload]));
-        let mut out = Vec::new();
-        encode(&mut out, name(level), &entries, records.len());
-        out
-    }
-
-    fn leaf(entries: &[(&[u8], &[u8])]) -> Vec<u8> {
-        encoded(0, entries)
-    }
-
-    /// The format cannot change without this test changing, and the format version with it.
-    #[test]
-    fn golden_bytes() {
-        let bytes = leaf(&[(b"a", b"1"), (b"b", b"")]);
-        let head = "5361704e 01 00 0000 2a00000000000000 0700000000000000 03000000 35000000 02000000";
-        let tail = "30000000 33000000 0161 31 0162";
-        let hex = |text: &str| -> Vec<u8> {
-            let digits: String = text.split_whitespace().collect();
-            (0..digits.len()).step_by(2).map(|i| u8::from_str_radix(&digits[i..i + 2], 16).unwrap()).collect()
-        };
-        assert_eq!(bytes[..CRC_AT], hex(head));
-        assert_eq!(bytes[HEADER..], hex(tail));
-        assert_eq!(bytes[CRC_AT..HEADER], checksum(&bytes).to_le_bytes());
-        let (first, lone) = (ChildPayload::of(NodeId(9), false), ChildPayload::of(NodeId(10), true));
-        let bytes = encoded(1, &[(b"", first.bytes()), (b"a", lone.bytes())]);
-        assert_eq!(bytes[HEADER..], hex("30000000 39000000 00 0900000000000000 0161 0a00000000000000 01"));
-    }
-
-    #[test]
-    fn inner_nodes_lead_keys_to_their_children() {
-        let ids = [10u64, 11, 12].map(u64::to_le_bytes);
-        let node = encoded(1, &[(b"", &ids[0]), (b"g", &ids[1]), (b"p", &ids[2])]);
-        let node = Node::decode(node.into()).unwrap();
-        let child_of = |key: &str| node.child(node.child_for(key.as_bytes())).0;
-        assert_eq!(["a", "g", "h", "p", "z"].map(child_of), [10, 11, 11, 12, 12]);
-        let lone = ChildPayload::of(NodeId(11), true);
-        let node = encoded(1, &[(b"", &ids[0]), (b"g", lone.bytes()), (b"p", &ids[2])]);
-        let node = Node::decode(node.into()).unwrap();
-        let child_of = |key: &str| node.child(node.child_for(key.as_bytes())).0;
-        assert_eq!(["a", "g", "h", "p", "z"].map(child_of), [10, 11, 11, 12, 12]);
-        let lacks = |key: &str| node.lacks(node.child_for(key.as_bytes()), key.as_bytes());
-        assert_eq!(["a", "g", "h", "p", "z"].map(lacks), [false, false, true, false, false]);
-    }
-
-    /// Each thing that can be wrong with an entry, behind a correct checksum: what is told of it, and where.
-    #[test]
-    fn what_is_wrong_with_an_entry_is_told() {
-        let told = |mut bytes: Vec<u8>, change: &[(usize, u8)]| {
-            change.iter().for_each(|(at, byte)| bytes[*at] = *byte);
-            seal(&mut bytes);
-            let Refusal { what, at, .. } = Node::decode(bytes.into()).unwrap_err();
-            (what, at)
-        };
-        let two = || leaf(&[(b"a", b"1"), (b"b", b"")]);
-        assert_eq!(told(two(), &[(40, 49)]), ("offset of the first entry", 40));
-        assert_eq!(told(two(), &[(44, 48)]), ("offset of an entry", 40));
-        assert_eq!(told(two(), &[(44, 47)]), ("offset of an entry", 40));
-        assert_eq!(told(two(), &[(44, 54)]), ("offset of an entry", 40));
-        assert_eq!(told(two(), &[(48, 3)]), ("key of an entry", 48));
-        assert_eq!(told(two(), &[(51, 0x80)]), ("key of an entry", 51));
-        assert_eq!(told(two(), &[(48, 0)]), ("length of a key", 48));
-        assert_eq!(told(two(), &[(52, b'a')]), ("order of keys", 51));
-        assert_eq!(told(two(), &[(52, b'A')]), ("order of keys", 51));
-        let long = [7; crate::KEY_LEN_MAX + 1];
-        assert_eq!(told(leaf(&[(&long, b"")]), &[]), ("length of a key", 44));
-        assert_eq!(told(encoded(1, &[(b"", &[0; 7])]), &[]), ("child of an inner node", 44));
-        assert_eq!(told(encoded(1, &[(b"a", &[0; 8])]), &[]), ("length of a key", 44));
-        let lone = [0, 0, 0, 0, 0, 0, 0, 0, LONE];
-        let two_children = |level, payload| encoded(level, &[(b"", &lone[..ID]), (b"a", payload)]);
-        assert!(Node::decode(two_children(1, &lone).into()).is_ok());
-        assert_eq!(told(two_children(2, &lone), &[]), ("child of an inner node", 57));
-        assert_eq!(told(two_children(1, &[0; 9]), &[]), ("child of an inner node", 57));
-        assert_eq!(told(two_children(1, &[LONE; 10]), &[]), ("child of an inner node", 57));
-        assert_eq!(told(encoded(1, &[(b"", &lone)]), &[]), ("child of an inner node", 44));
-        for change in [&[][..], &[2], &[REMOVED, 0]] {
-            assert_eq!(told(encoded(PIECE, &[(b"a", change)]), &[]), ("change in a log piece", 44));
-        }
-        assert!(Node::decode(encoded(PIECE, &[(b"a", &[PUT]), (b"b", &[REMOVED])]).into()).is_ok());
-    }
-
-    proptest! {
-        #[test]
-        fn nodes_round_trip(records in prop::collection::btree_map(
-            prop::collection::vec(any::<u8>(), 1..200), prop::collection::vec(any::<u8>(), 0..300), 1..60))
-        {
-            let records: BTreeMap<Vec<u8>, Vec<u8>> = records;
-            let entries: Vec<_> = records.iter().map(|(k, v)| (&k[..], &v[..])).collect();
-            let node = Node::decode(leaf(&entries).into()).unwrap();
-            prop_assert_eq!(node.name(), name(0));
-            prop_assert_eq!(node.count(), records.len());
-            for (index, (key, payload)) in entries.iter().enumerate() {
-                prop_assert_eq!((node.key(index), &node.payload(index)[..]), (*key, *payload));
-                prop_assert_eq!(node.search(key), Ok(index));
-            }
-            // And from node to node, in runs.
-            let at = records.len() / 3;
-            let mut copied = Entries::default();
-            copied.extend(&node, at..records.len());
-            let mut all = Entries::default();
-            all.push(b"", &[b"dropped"]);
-            all.extend(&node, 0..at);
-            all.append(&copied);
-            all.drop_front(1);
-            prop_assert_eq!(all.node_bytes(0, records.len()) + HEADER, node.bytes().len());
-            let mut out = Vec::new();
-            encode(&mut out, name(0), &all, records.len());
-            prop_assert_eq!(&out[..], &node.bytes()[..]);
-        }
-
-        #[test]
-        fn every_flipped_bit_is_noticed(byte in 0usize..53, bit in 0u8..8) {
-            let mut bytes = leaf(&[(b"a", b"1"), (b"b", b"")]);
-            bytes[byte] ^= 1 << bit;
-            prop_assert!(Node::decode(bytes.into()).is_err());
-        }
-
-        /// Behind a correct checksum too, nothing is believed.
-        #[test]
-        fn sealed_garbage_is_refused_or_harmless(mut bytes in prop::collection::vec(any::<u8>(), HEADER..200), count in 0u32..9, level in 0u8..3) {
-            let len = bytes.len() as u32;
-            bytes[..8].copy_from_slice(&[b'S', b'a', b'p', b'N', if level == 0 { 1 } else { 2 }, level, 0, 0]);
-            bytes[28..32].copy_from_slice(&len.to_le_bytes());
-            bytes[32..36].copy_from_slice(&count.to_le_bytes());
-            if len as usize >= HEADER + 4 * count as usize {
-                for i in 0..count as usize {
-                    let byte = bytes[HEADER + 4 * i];
-                    let offset = if i == 0 { HEADER as u32 + 4 * count } else { u32::from(byte) };
-                    bytes[HEADER + 4 * i..HEADER + 4 * i + 4].copy_from_slice(&offset.to_le_bytes());
-                }
-            }
-            let crc = checksum(&bytes);
-            bytes[CRC_AT..HEADER].copy_from_slice(&crc.to_le_bytes());
-            if let Ok(node) = Node::decode(bytes.into()) {
-                for index in 0..node.count() {
-                    prop_assert!(node.search(node.key(index)) == Ok(index));
-                    let _ = node.entry(index);
-                    if level > 0 {
-                        let _ = node.child(index);
-                    }
-                }
-            }
-        }
-    }
-}
+mod tests;

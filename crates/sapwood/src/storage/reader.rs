@@ -24,9 +24,10 @@
 //!    a single request: what does not fit is read by the next one.
 
 use crate::error::{Error, Result};
+use crate::storage::compressed::{self, StoredNode, is_compressed};
 use crate::storage::frames::Frames;
 use crate::storage::mapping_table::Address;
-use crate::storage::node::{Node, NodeId, Refusal, SHARED_FROM};
+use crate::storage::node::{Name, Node, NodeId, Refusal, SHARED_FROM};
 use crate::storage::segment::Segments;
 use crate::storage::striped::Striped;
 use bytes::Bytes;
@@ -175,7 +176,7 @@ impl NodeReader {
 
     fn read_alone(&self, segments: &Segments, id: NodeId, address: Address, keep: Keep) -> Result<Node> {
         let offset = self.file_offset(segments, (id, address))?;
-        let request = Extent { offset, len: address.len as usize }.aligned(self.alignment);
+        let request = Extent { offset, len: address.len() as usize }.aligned(self.alignment);
         let mut buffer = self.buffers.take(request.len);
         let read = Read { file: self.file, offset: request.offset, buffer: &mut buffer };
         self.volume.read(&mut [read]).map_err(unread)?;
@@ -209,7 +210,7 @@ impl NodeReader {
         members.sort_unstable();
         let extents: Vec<_> = members
             .iter()
-            .map(|(offset, index)| Extent { offset: *offset, len: wanted[*index].1.len as usize })
+            .map(|(offset, index)| Extent { offset: *offset, len: wanted[*index].1.len() as usize })
             .collect();
         let (run_max, gap_max) = if together { (RUN_MAX, GAP_MAX) } else { (0, 0) };
         let runs = runs(&extents, self.alignment, run_max, gap_max);
@@ -238,6 +239,36 @@ impl NodeReader {
         keep: Keep,
         node: &mut impl FnMut(usize, Node),
     ) -> Result<()> {
+        self.read_runs(plan, |run, buffer| {
+            match &plan.members[run.members.clone()] {
+                [(offset, index)] => {
+                    node(*index, self.node_alone(buffer, run.offset, *offset, wanted[*index], keep)?);
+                }
+                _ => self.copy_out(plan, run, &buffer, wanted, node)?,
+            }
+            Ok(())
+        })
+    }
+
+    /// Nodes as they are stored, neighbours with one request, in the order asked.
+    pub fn read_stored(&self, segments: &Segments, wanted: &[(NodeId, Address)]) -> Result<Vec<StoredNode>> {
+        let plan = self.plan(segments, wanted, (0..wanted.len()).collect(), true)?;
+        let mut nodes = vec![None; wanted.len()];
+        self.unless_closed(|| {
+            self.read_runs(&plan, |run, buffer| {
+                for (offset, index) in &plan.members[run.members.clone()] {
+                    let ((id, address), start) = (wanted[*index], (offset - run.offset) as usize);
+                    let bytes = Bytes::copy_from_slice(&buffer[start..start + address.len() as usize]);
+                    nodes[*index] = Some(verify_stored(bytes, *offset, id, address)?);
+                }
+                Ok(())
+            })
+        })?;
+        Ok(nodes.into_iter().flatten().collect())
+    }
+
+    /// Makes the requests, as many at once as may be in memory together, and calls `each` with what each has brought.
+    fn read_runs(&self, plan: &Plan, mut each: impl FnMut(&Run, AlignedBuffer) -> Result<()>) -> Result<()> {
         let mut rest = &plan.runs[..];
         while !rest.is_empty() {
             let runs;
@@ -248,14 +279,7 @@ impl NodeReader {
                 requests.map(|(run, buffer)| Read { file: self.file, offset: run.offset, buffer }).collect();
             self.volume.read(&mut set).map_err(unread)?;
             self.count_runs(runs);
-            for (run, buffer) in runs.iter().zip(buffers) {
-                match &plan.members[run.members.clone()] {
-                    [(offset, index)] => {
-                        node(*index, self.node_alone(buffer, run.offset, *offset, wanted[*index], keep)?);
-                    }
-                    _ => self.copy_out(plan, run, &buffer, wanted, node)?,
-                }
-            }
+            runs.iter().zip(buffers).try_for_each(|(run, buffer)| each(run, buffer))?;
         }
         Ok(())
     }
@@ -329,7 +353,10 @@ impl NodeReader {
     ) -> Result<()> {
         for (run, buffer) in plan.runs.iter().zip(begun.reads.wait().map_err(unread)?) {
             let members = &plan.members[run.members.clone()];
-            let useful: usize = members.iter().map(|(_, index)| wanted[*index].1.len as usize).sum();
+            // Compressed ones have places of their own.
+            let stays = |address: &Address| address.len() as usize == address.memory_len();
+            let addresses = members.iter().map(|(_, index)| wanted[*index].1);
+            let useful: usize = addresses.filter(stays).map(|address| address.len() as usize).sum();
             if 2 * useful < buffer.capacity() {
                 self.copy_out(plan, run, &buffer, wanted, &mut node)?;
                 continue;
@@ -337,15 +364,15 @@ impl NodeReader {
             let all = Bytes::from_owner(buffer);
             for (offset, index) in members {
                 let ((id, address), start) = (wanted[*index], (offset - run.offset) as usize);
-                let bytes = all.slice(start..start + address.len as usize);
-                node(*index, verify(bytes, *offset, id, address)?);
+                let bytes = all.slice(start..start + address.len() as usize);
+                node(*index, self.node_in_place(bytes, *offset, id, address)?);
             }
         }
         Ok(())
     }
 
     fn file_offset(&self, segments: &Segments, (id, address): (NodeId, Address)) -> Result<u64> {
-        segments.file_offset(address.position, address.len as usize, self.span).ok_or_else(|| {
+        segments.file_offset(address.position, address.len() as usize, self.span).ok_or_else(|| {
             let what = format!("address of {id}");
             Error::corrupt(
                 "manifest",
@@ -407,12 +434,20 @@ impl NodeReader {
         (id, address): (NodeId, Address),
         keep: Keep,
     ) -> Result<Node> {
-        let len = address.len as usize;
-        if keep.is_copied(len) {
+        let len = address.len() as usize;
+        if keep.is_copied(len) || is_compressed(&buffer[(offset - from) as usize..]) {
             return self.node_of(&buffer, from, offset, id, address);
         }
         let start = (offset - from) as usize;
         verify(Bytes::from_owner(buffer).slice(start..start + len), offset, id, address)
+    }
+
+    /// The node with these bytes, which stays where it is unless it is compressed.
+    fn node_in_place(&self, bytes: Bytes, offset: u64, id: NodeId, address: Address) -> Result<Node> {
+        if is_compressed(&bytes) {
+            return verify_node(compressed::decode(&bytes, &self.frames), offset, id, address);
+        }
+        verify(bytes, offset, id, address)
     }
 
     /// The node at file offset `offset`, from a buffer that begins at file offset `from`.
@@ -425,9 +460,12 @@ impl NodeReader {
         address: Address,
     ) -> Result<Node> {
         let start = (offset - from) as usize;
+        let stored = &buffer[start..start + address.len() as usize];
+        if is_compressed(stored) {
+            return verify_node(compressed::decode(stored, &self.frames), offset, id, address);
+        }
         // Copied, so that a value that a user keeps does not keep a large aligned buffer.
-        let bytes = self.frames.copy(&buffer[start..start + address.len as usize]);
-        verify(bytes, offset, id, address)
+        verify(self.frames.copy(stored), offset, id, address)
     }
 }
 
@@ -496,9 +534,50 @@ fn unread(error: psync::Error) -> Error {
     }
 }
 
+/// What a node is known by as it is stored.
+trait Stored {
+    fn name(&self) -> Name;
+    fn crc(&self) -> u32;
+}
+
+impl Stored for Node {
+    fn name(&self) -> Name {
+        self.name()
+    }
+
+    fn crc(&self) -> u32 {
+        self.crc()
+    }
+}
+
+impl Stored for StoredNode {
+    fn name(&self) -> Name {
+        self.name()
+    }
+
+    fn crc(&self) -> u32 {
+        self.crc()
+    }
+}
+
 /// Checks that the bytes at `offset` of the data file are the expected node.
-pub(crate) fn verify(bytes: Bytes, offset: u64, id: NodeId, address: Address) -> Result<Node> {
-    let node = Node::decode(bytes).map_err(|Refusal { at, what, expected, found }| {
+fn verify(bytes: Bytes, offset: u64, id: NodeId, address: Address) -> Result<Node> {
+    verify_node(Node::decode(bytes), offset, id, address)
+}
+
+/// Checks that the bytes at `offset` of the data file are the expected node, as it is stored: its entries are not looked at.
+pub(crate) fn verify_stored(bytes: Bytes, offset: u64, id: NodeId, address: Address) -> Result<StoredNode> {
+    verify_node(StoredNode::decode(bytes), offset, id, address)
+}
+
+/// Checks that what was decoded from `offset` of the data file is the expected node.
+fn verify_node<N: Stored>(
+    decoded: std::result::Result<N, Refusal>,
+    offset: u64,
+    id: NodeId,
+    address: Address,
+) -> Result<N> {
+    let node = decoded.map_err(|Refusal { at, what, expected, found }| {
         Error::corrupt(FILE, offset + at as u64, format!("{what} ({id})"), expected, found)
     })?;
     if node.name().id != id {

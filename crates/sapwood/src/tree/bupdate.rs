@@ -212,7 +212,8 @@ impl<C: LeafChange, I: Iterator<Item = C>> Update<'_, '_, C, I> {
 
     /// Makes the leaves of a tree that was empty.
     fn plant(&mut self) -> Result<Vec<Child>> {
-        let mut packer = Packer::new(0, self.view.keyspace, self.node_len.leaf, [], Bytes::new());
+        let mut packer =
+            Packer::new(0, self.view.keyspace, self.node_len.leaf, [], Bytes::new()).sized_by(self.builder);
         while let Some(change) = self.changes.next() {
             if let Some(value) = self.value_of(&change) {
                 let value = self.laid(value, || Ok(None))?;
@@ -254,7 +255,8 @@ impl<C: LeafChange, I: Iterator<Item = C>> Update<'_, '_, C, I> {
     fn rewrite_leaves(&mut self, chunk: &[C], run: &[(Visit<Place>, Leaf)]) -> Result<()> {
         let (Some((first, _)), Some((last, _))) = (run.first(), run.last()) else { return Ok(()) };
         let mut packer = Packer::new(0, self.view.keyspace, self.node_len.leaf, [], first.place.separator())
-            .may_rise(first.place.index > 0);
+            .may_rise(first.place.index > 0)
+            .sized_by(self.builder);
         let mut appended = run.len() == 1 && last.place.fence.is_none();
         for (visit, leaf) in run {
             let (mut old, id) = (0, visit.place.id);
@@ -334,8 +336,8 @@ impl<C: LeafChange, I: Iterator<Item = C>> Update<'_, '_, C, I> {
         if records.is_empty() {
             return Ok(());
         }
-        if packer.may_stay(leaf.count(), leaf.key(0), leaf.len(), next) {
-            return packer.leave(self.builder, id, leaf.key(0), leaf.len());
+        if packer.may_stay(leaf.count(), leaf.key(0), leaf.memory_len(), next) {
+            return packer.leave(self.builder, id, leaf.key(0), (leaf.len(), leaf.memory_len()));
         }
         packer.give_up(id);
         let node = leaf.node(id, self.view)?;
@@ -363,8 +365,8 @@ impl<C: LeafChange, I: Iterator<Item = C>> Update<'_, '_, C, I> {
         children: &mut Range<usize>,
         right_is_free: &dyn Fn(Option<&Bytes>) -> bool,
     ) -> Result<u64> {
-        let is_long =
-            |child| level == 0 && self.view.len_of(parent.node.child(child)) >= self.node_len.leaf as u64;
+        let long = self.builder.leaf_len(self.view.keyspace, self.node_len.leaf);
+        let is_long = |child| level == 0 && self.view.memory_len_of(parent.node.child(child)) >= long;
         let right = children.end;
         if right < parent.node.count() && !is_long(right) {
             let fence = fence_of(&parent.node, right, parent.place.fence.as_ref());
@@ -373,7 +375,7 @@ impl<C: LeafChange, I: Iterator<Item = C>> Update<'_, '_, C, I> {
                 let node = self.view.node_to_replace(id, level)?;
                 packer.join_right(self.builder, id, &entries(&node, parent.node.key(right)))?;
                 children.end += 1;
-                return Ok(node.bytes().len() as u64);
+                return Ok(node.stored_len() as u64);
             }
         }
         let Some(left) = children.start.checked_sub(1) else { return Ok(0) };
@@ -388,7 +390,7 @@ impl<C: LeafChange, I: Iterator<Item = C>> Update<'_, '_, C, I> {
         let separator = parent.node.key_bytes(left);
         packer.join_left(id, separator.clone(), entries(&node, &separator), level == 0 && left > 0);
         children.start = left;
-        Ok(node.bytes().len() as u64)
+        Ok(node.stored_len() as u64)
     }
 }
 
@@ -433,7 +435,11 @@ impl<C: LeafChange, I: Iterator<Item = C>> mpsearch::Tree for Update<'_, '_, C, 
         let to_read = group.iter().filter(|visit| !visit.place.is_lone());
         let mut read = self.view.nodes(to_read.map(|visit| visit.place.id), height as u8, mode)?.into_iter();
         let each = group.iter().map(|Visit { place, .. }| match place.is_lone() {
-            true => Some(Leaf::Lone { key: place.separator(), len: self.view.len_of(place.id) as usize }),
+            true => Some(Leaf::Lone {
+                key: place.separator(),
+                len: self.view.len_of(place.id) as usize,
+                memory_len: self.view.memory_len_of(place.id),
+            }),
             false => read.next().map(Leaf::Read),
         });
         Ok(each.flatten().collect())
@@ -443,7 +449,7 @@ impl<C: LeafChange, I: Iterator<Item = C>> mpsearch::Tree for Update<'_, '_, C, 
         // A lone leaf need not be read.
         let is_read = |place: &Place| height > 0 || !place.is_lone();
         let len = |Visit { place, .. }: &Visit<Place>| match is_read(place) {
-            true => self.view.len_of(place.id) as usize,
+            true => self.view.memory_len_of(place.id),
             false => 0,
         };
         self.view.pager.reader.fits(visits.iter().map(len))

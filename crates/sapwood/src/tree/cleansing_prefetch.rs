@@ -149,7 +149,7 @@ impl Order<'_> {
                 continue;
             }
             let nodes: Vec<_> = view.leaves_of(&view.node(id, 1)?).collect();
-            bytes += nodes.iter().map(|(_, leaf)| u64::from(leaf.len)).sum::<u64>();
+            bytes += nodes.iter().map(|(_, leaf)| leaf.memory_len() as u64).sum::<u64>();
             wanted.push(WantedNodes { end, nodes });
         }
         Ok(wanted)

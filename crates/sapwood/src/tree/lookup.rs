@@ -138,7 +138,7 @@ fn read(view: TreeView<'_>, mode: ReadMode, height: usize, group: &[Visit<Place>
 /// How many of these fit into the memory for reads.
 fn fits(view: TreeView<'_>, visits: &[Visit<Place>]) -> usize {
     let len = |visit: &Visit<Place>| match visit.place {
-        Place::Node(id) | Place::Piece(id) => view.len_of(id) as usize,
+        Place::Node(id) | Place::Piece(id) => view.memory_len_of(id),
     };
     view.pager.reader.fits(visits.iter().map(len))
 }

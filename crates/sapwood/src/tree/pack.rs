@@ -31,6 +31,11 @@ const LEAF_LONGEST: usize = 256 << 10;
 /// small beside its leaves.
 const KEY_SHARE: usize = 32;
 
+/// Bytes of entries in a node of so many bytes.
+fn capacity_of(node_len: usize) -> usize {
+    node_len.saturating_sub(HEADER).max(1)
+}
+
 /// Whether the only record of a leaf has a key short enough to be stored in the parent.
 fn may_be_lone(key: &[u8], len: usize) -> bool {
     key.len() * KEY_SHARE <= len
@@ -56,6 +61,8 @@ impl Child {
 pub(crate) struct Packer {
     level: u8,
     keyspace: KeyspaceId,
+    /// Bytes of a node that is not compressed.
+    node_len: usize,
     /// Bytes of entries that fit a node.
     capacity: usize,
     pending: Entries,
@@ -78,7 +85,7 @@ pub(crate) struct Packer {
 #[derive(Debug, Default)]
 pub(crate) struct Packed {
     pub nodes: Vec<Child>,
-    /// Bytes of the nodes, those that stayed in place among them.
+    /// Bytes of the nodes on the device, those that stayed in place among them.
     pub bytes: u64,
 }
 
@@ -93,7 +100,8 @@ impl Packer {
         Self {
             level,
             keyspace,
-            capacity: node_len.saturating_sub(HEADER).max(1),
+            node_len,
+            capacity: capacity_of(node_len),
             pending: Entries::default(),
             ids: ids.into_iter().collect(),
             given_up: None,
@@ -102,6 +110,18 @@ impl Packer {
             last_key: None,
             separator: 0,
             out: Packed::default(),
+        }
+    }
+
+    /// Makes leaves as long as they may be if they compress as those before.
+    pub fn sized_by(mut self, builder: &VersionBuilder<'_>) -> Self {
+        self.resize(builder);
+        self
+    }
+
+    fn resize(&mut self, builder: &VersionBuilder<'_>) {
+        if self.level == 0 {
+            self.capacity = capacity_of(builder.leaf_len(self.keyspace, self.node_len));
         }
     }
 
@@ -194,16 +214,16 @@ impl Packer {
         records == 1 && self.is_long(len) && key.len() * 2 < len && !joins(waits) && !next.is_some_and(joins)
     }
 
-    /// Leaves a leaf of `len` bytes in place; [`may_stay`](Packer::may_stay) has allowed it.
+    /// Leaves a leaf of so many bytes on the device and in memory in place; [`may_stay`](Packer::may_stay) has allowed it.
     pub fn leave(
         &mut self,
         builder: &mut VersionBuilder<'_>,
         id: NodeId,
         key: &[u8],
-        len: usize,
+        (len, memory_len): (usize, usize),
     ) -> Result<()> {
         self.emit_all(builder, false)?;
-        let child = self.child(id, key, may_be_lone(key, len));
+        let child = self.child(id, key, may_be_lone(key, memory_len));
         self.last_key = Some(Bytes::copy_from_slice(key));
         self.out.nodes.push(child);
         self.out.bytes += len as u64;
@@ -262,9 +282,9 @@ impl Packer {
         if self.level > 0 {
             self.pending.clear_first_key();
         }
-        builder.write(id, self.level, self.keyspace, &self.pending, count)?;
+        self.out.bytes += builder.write(id, self.level, self.keyspace, &self.pending, count)?;
+        self.resize(builder);
         self.out.nodes.push(child);
-        self.out.bytes += (HEADER + self.pending.node_bytes(0, count)) as u64;
         self.pending.drop_front(count);
         Ok(())
     }

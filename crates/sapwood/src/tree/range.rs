@@ -111,7 +111,7 @@ impl Leaves {
                 most = course.pager.reader.buffers_max();
             }
             let missing = groups.first(course).map_or_else(Vec::new, |first| first.missing());
-            let bytes: u64 = missing.iter().map(|(id, _)| course.view().len_of(*id)).sum();
+            let bytes: u64 = missing.iter().map(|(id, _)| course.view().memory_len_of(*id) as u64).sum();
             if bytes > most {
                 break;
             }

@@ -60,7 +60,7 @@ pub(crate) fn range_size(view: TreeView<'_>, range: KeyRange<'_>, ends: Ends) ->
     let mut bytes = 0;
     for block in view.nodes(sampled.iter().copied(), 1, ReadMode::Inner)? {
         for (id, leaf) in view.leaves_of(&block) {
-            bytes += u64::from(leaf.len);
+            bytes += u64::from(leaf.len());
             pass.leaves.see(|| id);
         }
     }
@@ -137,7 +137,7 @@ impl Pass<'_> {
         let sampled: Vec<_> = self.leaves.kept().to_vec();
         for group in sampled.chunks(self.view.pager.pio_max()) {
             for leaf in self.view.nodes(group.iter().copied(), 0, ReadMode::Single)? {
-                bytes += leaf.bytes().len();
+                bytes += leaf.stored_len();
                 records += leaf.count();
             }
         }
@@ -152,6 +152,6 @@ impl Pass<'_> {
         let keyspace = self.range.keyspace;
         let count = (0..leaf.count()).filter(|index| self.range.contains(keyspace, leaf.key(*index))).count();
         self.in_ends.records += count as f64;
-        self.in_ends.bytes += leaf.bytes().len() as f64 * count as f64 / leaf.count().max(1) as f64;
+        self.in_ends.bytes += leaf.stored_len() as f64 * count as f64 / leaf.count().max(1) as f64;
     }
 }

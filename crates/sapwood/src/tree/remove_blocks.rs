@@ -107,7 +107,7 @@ impl Pass<'_, '_> {
             if !self.is_within(subtree) {
                 return Ok(Outcome::Kept);
             }
-            self.leaf_bytes += self.view.leaves_of(&node).map(|(_, leaf)| u64::from(leaf.len)).sum::<u64>();
+            self.leaf_bytes += self.view.leaves_of(&node).map(|(_, leaf)| u64::from(leaf.len())).sum::<u64>();
             (0..node.count()).for_each(|child| self.drop_node(node.child(child)));
             self.builder.empty_log(subtree.id);
             self.drop_node(subtree.id);
@@ -126,7 +126,7 @@ impl Pass<'_, '_> {
         while next < met.len() && !self.is_cut {
             let level = subtree.level - 1;
             let most = (met.len() - next).min(self.view.pager.pio_max());
-            let lens = met[next..next + most].iter().map(|index| self.view.len_of(below[*index].id) as usize);
+            let lens = met[next..next + most].iter().map(|index| self.view.memory_len_of(below[*index].id));
             let group = &met[next..next + self.view.pager.reader.fits(lens)];
             next += group.len();
             let ids = group.iter().map(|index| below[*index].id);

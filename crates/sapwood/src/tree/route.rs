@@ -388,7 +388,7 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> mpsearch::Tree for Router<'_, '_,
     }
 
     fn fits(&self, _: usize, visits: &[Visit<Place>]) -> usize {
-        let len = |visit: &Visit<Place>| self.view.len_of(visit.place.id) as usize;
+        let len = |visit: &Visit<Place>| self.view.memory_len_of(visit.place.id);
         self.view.pager.reader.fits(visits.iter().map(len))
     }
 

@@ -163,7 +163,7 @@ impl TreeView<'_> {
     /// Bytes of all leaves of a node of level 1. The block's log area keeps the sum: looking up each leaf in
     /// the mapping table took a third of the time of a flush's append to a block.
     pub fn leaf_bytes(&self, block: &Node) -> u64 {
-        let count = || self.leaves_of(block).map(|(_, leaf)| u64::from(leaf.len)).sum();
+        let count = || self.leaves_of(block).map(|(_, leaf)| u64::from(leaf.len())).sum();
         match self.log(block.name().id) {
             Some(area) => area.leaf_bytes(count),
             None => count(),
@@ -172,7 +172,12 @@ impl TreeView<'_> {
 
     /// Bytes of one node; 0 if it has no address, which is reported when the node is fetched.
     pub fn len_of(&self, id: NodeId) -> u64 {
-        self.version.table.address(id).map_or(0, |address| address.len.into())
+        self.version.table.address(id).map_or(0, |address| address.len().into())
+    }
+
+    /// Bytes of one node in memory, at most; 0 if it has no address.
+    pub fn memory_len_of(&self, id: NodeId) -> usize {
+        self.version.table.address(id).map_or(0, |address| address.memory_len())
     }
 
     /// The log area of a node of level 1, if it has one.

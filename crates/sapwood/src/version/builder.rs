@@ -10,15 +10,16 @@
 //! 1. Nothing that the base version can reach is changed or overwritten.
 //! 2. After an abort, writer and cache are as they were at the beginning.
 
-use crate::cache::pager::Pager;
-use crate::error::Result;
+use crate::cache::pager::{FILE, Pager};
+use crate::error::{Error, Result};
 use crate::expiring_bytes::ExpiringBytes;
 use crate::expiry::expires_at;
 use crate::log_area::maplet::KeyHash;
 use crate::log_area::{Fences, LogArea};
 use crate::operation::{KeyspaceId, OperationRef};
+use crate::storage::compressed::{Compressor, StoredNode};
 use crate::storage::entries::Entries;
-use crate::storage::mapping_table::{Address, Position};
+use crate::storage::mapping_table::{Address, Lens, Position};
 use crate::storage::node;
 use crate::storage::node::{Name, Node, NodeId, PIECE};
 use crate::storage::segment::Segment;
@@ -39,7 +40,7 @@ type Bytes = (u32, u32);
 
 /// Length and checksum of a node in a version. A rewritten node has another epoch, and so another checksum.
 fn bytes_of(version: &Version, id: NodeId) -> Option<Bytes> {
-    version.table.address(id).map(|Address { len, crc, .. }| (len, crc))
+    version.table.address(id).map(|address| (address.len(), address.crc))
 }
 
 /// See the module.
@@ -58,6 +59,7 @@ pub(crate) struct VersionBuilder<'a> {
     admitted: Vec<Position>,
     replaced: Vec<Position>,
     encoded: Vec<u8>,
+    compressed: Vec<u8>,
     /// Called now and then with the number of bytes written since the last call.
     report: &'a (dyn Fn(u64) + Sync),
     /// Blocks that got log pieces, with their length and checksum at that time.
@@ -108,6 +110,7 @@ impl<'a> VersionBuilder<'a> {
             admitted: Vec::new(),
             replaced: Vec::new(),
             encoded: Vec::new(),
+            compressed: Vec::new(),
             report: &|_| {},
             appended: HashMap::new(),
             keyspaces: Vec::new(),
@@ -172,7 +175,7 @@ impl<'a> VersionBuilder<'a> {
         id
     }
 
-    /// Writes a node with the first `count` entries under this id.
+    /// Writes a node with the first `count` entries under this id. Returns its bytes on the device.
     pub fn write(
         &mut self,
         id: NodeId,
@@ -180,11 +183,21 @@ impl<'a> VersionBuilder<'a> {
         keyspace: KeyspaceId,
         entries: &Entries,
         count: usize,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let name = Name { id, level, epoch: self.base.epoch + 1, keyspace };
         let mut encoded = std::mem::take(&mut self.encoded);
+        let mut compressed = std::mem::take(&mut self.compressed);
         let crc = node::encode(&mut encoded, name, entries, count);
-        let position = self.append(id, &encoded, crc);
+        let compressor = self.base.trees.get(&keyspace).map(|tree| Arc::clone(&tree.compressor));
+        let compress = |compressor: Arc<Compressor>| {
+            compressor.compress(name, &encoded, entries.records(count), &mut compressed)
+        };
+        let (stored, crc) = match compressor.and_then(compress) {
+            Some(crc) => (&compressed, crc),
+            None => (&encoded, crc),
+        };
+        let stored_len = stored.len();
+        let position = self.append(id, stored, crc, Lens::of(stored_len, encoded.len()));
         if let (Ok(position), true) = (&position, level == 0 && self.may_expire(keyspace)) {
             self.note_expiry(*position, entries.records(count));
         }
@@ -192,11 +205,17 @@ impl<'a> VersionBuilder<'a> {
         if let (Ok(position), true) = (&position, name.is_inner() || was_cached)
             && let Ok(node) = Node::decode(self.pager.reader.frames().copy(&encoded))
         {
-            self.pager.admit(*position, node);
+            self.pager.admit(*position, node.stored_as(crc, stored_len));
             self.admitted.push(*position);
         }
         self.encoded = encoded;
-        position.map(|_| ())
+        self.compressed = compressed;
+        position.map(|_| stored_len as u64)
+    }
+
+    /// The length of a leaf of this keyspace in memory, where one that is not compressed has `len` bytes.
+    pub fn leaf_len(&self, keyspace: KeyspaceId, len: usize) -> usize {
+        self.base.trees.get(&keyspace).map_or(len, |tree| tree.compressor.leaf_len(len))
     }
 
     /// Appends changes, which ascend by key, to a block's log area, as one run of these pieces.
@@ -269,10 +288,21 @@ impl<'a> VersionBuilder<'a> {
         area.pieces().for_each(|piece| self.free(piece));
     }
 
-    /// Copies a node unchanged to a new place.
-    pub fn relocate(&mut self, id: NodeId, node: &Node) -> Result<()> {
-        let position = self.append(id, node.bytes(), node.crc())?;
-        if node.level() == 0 && self.may_expire(node.name().keyspace) {
+    /// Copies a node unchanged to a new place, as it is stored: in as many bytes as the tree has counted.
+    pub fn relocate(&mut self, id: NodeId, node: &StoredNode) -> Result<()> {
+        let of_stored = || Lens::of(node.bytes().len(), node.bytes().len());
+        let lens = self.base.table.address(id).map_or_else(of_stored, |address| address.lens());
+        let position = self.append(id, node.bytes(), node.crc(), lens)?;
+        if node.name().level == 0 && self.may_expire(node.name().keyspace) {
+            let node = node.open(self.pager.reader.frames()).map_err(|refusal| {
+                Error::corrupt(
+                    FILE,
+                    position.0,
+                    format!("{} ({id})", refusal.what),
+                    refusal.expected,
+                    refusal.found,
+                )
+            })?;
             self.note_expiry(position, (0..node.count()).map(|index| node.record(index)));
         }
         // Keep the cached node, which has memory of its own; the given one may lie in a read-ahead buffer.
@@ -318,11 +348,11 @@ impl<'a> VersionBuilder<'a> {
         (self.report)(self.bytes - std::mem::replace(&mut self.bytes_reported, self.bytes));
     }
 
-    fn append(&mut self, id: NodeId, bytes: &[u8], crc: u32) -> Result<Position> {
-        let position = self.writer.append(bytes, self.live + self.bytes)?;
-        let len = bytes.len() as u32;
-        self.edit.set.push((id, Address { position, len, crc }));
-        self.bytes += u64::from(len);
+    /// Appends a stored node of these lengths.
+    fn append(&mut self, id: NodeId, stored: &[u8], crc: u32, lens: Lens) -> Result<Position> {
+        let position = self.writer.append(stored, self.live + self.bytes)?;
+        self.edit.set.push((id, Address::new(position, lens, crc)));
+        self.bytes += stored.len() as u64;
         if self.bytes >= self.bytes_reported + STEP {
             self.report_bytes();
         }

@@ -5,6 +5,7 @@
 //! 2. It keeps no segment alive: it has only their numbers, and reads no node. Of the tables it keeps what it
 //!    has not returned yet.
 
+use crate::compression::Compression;
 use crate::log_area::LogArea;
 use crate::operation::KeyspaceId;
 use crate::storage::mapping_table::Address;
@@ -78,7 +79,17 @@ impl Checkpoint {
         let lives = trees.iter().filter_map(|(id, tree)| Some((*id, tree.life?))).collect();
         let merges = trees.iter().filter_map(|(id, tree)| Some((*id, tree.merging.clone()?))).collect();
         let durabilities = trees.iter().filter_map(|(id, tree)| Some((*id, tree.durability?))).collect();
-        (!trees.is_empty()).then(|| Edit { trees, names, lives, merges, durabilities, ..Edit::default() })
+        let compressed = trees.iter().filter(|(_, tree)| tree.compressor.compression != Compression::None);
+        let compressions = compressed.map(|(id, tree)| (*id, tree.compressor.compression)).collect();
+        (!trees.is_empty()).then(|| Edit {
+            trees,
+            names,
+            lives,
+            merges,
+            durabilities,
+            compressions,
+            ..Edit::default()
+        })
     }
 
     /// Dropped trees, which are few, come behind all others: an id that is not above those before is that of a dropped one, or
@@ -130,13 +141,17 @@ impl Iterator for Checkpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::compressed::Compressor;
 
     #[test]
-    fn checkpoints_keep_the_durability_of_keyspaces() {
+    fn checkpoints_keep_durability_and_compression_of_keyspaces() {
         use crate::durability::Durability::{Buffered, Immediate, None as InMemory};
         let mut version = Version::empty(1 << 20);
         for (number, durability) in (1..).zip([Some(InMemory), None, Some(Buffered), Some(Immediate)]) {
-            let tree = Tree { durability, ..Tree::empty(format!("{number}").into()) };
+            let compression =
+                [Compression::None, Compression::Lz4, Compression::Zstd { level: 7 }][number as usize % 3];
+            let compressor = Arc::new(Compressor::new(compression));
+            let tree = Tree { durability, compressor, ..Tree::empty(format!("{number}").into()) };
             version.trees.insert(KeyspaceId(number), tree);
         }
         let mut found = Version::empty(1 << 20);

@@ -18,7 +18,9 @@
 //!         | 7 number used                                         bytes used in a segment now
 //!         | 18 number n (time bytes)*n                            of what was written to leaves of a segment so many bytes expire, by
 //!                                                               each of these times, at most 8, which ascend (format 9)
-//!         | 8 n (id position len crc)*n                           new addresses of nodes
+//!         | 22 keyspace codec level                              leaves and log pieces of a keyspace are compressed: 1 LZ4, 2 Zstandard (format 11)
+//!         | 8 n (id position lens crc)*n                          new addresses of nodes; lens: bits 0 to 25 bytes on the device, bits 26 to 31
+//!                                                               0, or n if it is compressed and has 2^(n/4) times as many, rounded up (format 11)
 //!         | 9 n (id)*n                                            ids set free
 //!         | 10 n (id)*n                                           blocks whose log areas are emptied
 //!         | 11 n (block pieces count removals fresh)*n            runs at the end of blocks' log areas, of so many pieces and changes:
@@ -31,6 +33,7 @@
 
 use crate::KEY_LEN_MAX;
 use crate::bytecode::{Reader, put_varint};
+use crate::compression::Compression;
 use crate::durability::Durability;
 use crate::expiring_bytes::{ExpiringBytes, STEPS};
 use crate::expiry::DefaultLife;
@@ -38,7 +41,7 @@ use crate::log_area::Fences;
 use crate::log_area::maplet::KeyHash;
 use crate::merging::{Merging, OPERATOR_NAME_MAX};
 use crate::operation::{KeyspaceId, NUMBER_MAX, SeqNo};
-use crate::storage::mapping_table::{Address, Position};
+use crate::storage::mapping_table::{Address, Lens, Position};
 use crate::storage::node::{LEVEL_MAX, NodeId};
 use crate::version::Tree;
 use std::sync::Arc;
@@ -62,6 +65,8 @@ pub(crate) struct Edit {
     pub merges: Vec<(KeyspaceId, Merging)>,
     /// Keyspaces with a durability of their own.
     pub durabilities: Vec<(KeyspaceId, Durability)>,
+    /// How the nodes of keyspaces are compressed from now on.
+    pub compressions: Vec<(KeyspaceId, Compression)>,
     /// Where queues end of which a part is in the trees.
     pub begun_flushes: Vec<SeqNo>,
     /// What the database's clock says, in milliseconds since 1970.
@@ -187,6 +192,11 @@ impl Edit {
                 Durability::Immediate => 2,
             });
         }
+        for (id, compression) in &self.compressions {
+            out.push(22);
+            put_varint(out, u64::from(id.0));
+            out.extend_from_slice(&compression.to_bytes());
+        }
         for end in &self.begun_flushes {
             out.push(20);
             put_varint(out, *end);
@@ -220,7 +230,7 @@ impl Edit {
             for (id, address) in &self.set {
                 put_varint(out, id.0);
                 put_varint(out, address.position.0);
-                put_varint(out, u64::from(address.len));
+                put_varint(out, u64::from(address.lens().to_u32()));
                 out.extend_from_slice(&address.crc.to_le_bytes());
             }
         }
@@ -281,6 +291,9 @@ impl Edit {
             }
             Some(19) => self.merges.push(decode_merging(reader).ok_or("keyspace with a merge operator")?),
             Some(21) => self.durabilities.push(decode_durability(reader).ok_or("durability of a keyspace")?),
+            Some(22) => {
+                self.compressions.push(decode_compression(reader).ok_or("compression of a keyspace")?)
+            }
             Some(20) => self.begun_flushes.push(decode_number(reader).ok_or("end of a queue")?),
             Some(17) => self.clock = Some(decode_number(reader).ok_or("time")?),
             Some(18) => {
@@ -370,11 +383,15 @@ fn decode_durability(reader: &mut Reader<'_>) -> Option<(KeyspaceId, Durability)
     Some((id, durability))
 }
 
+fn decode_compression(reader: &mut Reader<'_>) -> Option<(KeyspaceId, Compression)> {
+    Some((decode_keyspace(reader)?, Compression::from_bytes(reader.array()?)?))
+}
+
 fn decode_address(reader: &mut Reader<'_>) -> Option<(NodeId, Address)> {
     let id = decode_id(reader)?;
     let position = Position(reader.varint()?);
-    let len = u32::try_from(reader.varint()?).ok().filter(|len| *len > 0)?;
-    Some((id, Address { position, len, crc: reader.u32()? }))
+    let lens = Lens::from_u32(u32::try_from(reader.varint()?).ok()?)?;
+    Some((id, Address::new(position, lens, reader.u32()?)))
 }
 
 fn decode_run(reader: &mut Reader<'_>) -> Option<(NodeId, NewRun)> {
@@ -457,6 +474,11 @@ mod tests {
             last_keyspace: Some(99),
             lives: vec![(KeyspaceId(9), DefaultLife(0)), (KeyspaceId(2), DefaultLife(u64::MAX))],
             merges: vec![(KeyspaceId(9), Merging::named("add u64".into()))],
+            compressions: vec![
+                (KeyspaceId(7), Compression::Lz4),
+                (KeyspaceId(8), Compression::Zstd { level: 19 }),
+                (KeyspaceId(9), Compression::None),
+            ],
             durabilities: vec![
                 (KeyspaceId(2), Durability::None),
                 (KeyspaceId(9), Durability::Buffered),
@@ -474,7 +496,7 @@ mod tests {
                 ),
                 (8, ExpiringBytes::default()),
             ],
-            set: vec![(NodeId(5), Address { position: Position(1 << 40), len: 8000, crc: 0xdead_beef })],
+            set: vec![(NodeId(5), Address::new(Position(1 << 40), Lens::of(8000, 20_000), 0xdead_beef))],
             freed: vec![NodeId(300), NodeId(1)],
             emptied: vec![NodeId(5)],
             runs: vec![

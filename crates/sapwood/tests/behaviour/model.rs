@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sapwood::merge::Append;
-use sapwood::{Database, Durability, Keyspace, KeyspaceOptions};
+use sapwood::{Compression, Database, Durability, Keyspace, KeyspaceOptions};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -119,10 +119,15 @@ fn history(seed: u64, shape: &Shape) {
     let mut db = open();
     let names = ["first", "second"];
     let mut models = [Model::new(), Model::new()];
+    let compressions = [Compression::None, Compression::Lz4, Compression::Zstd { level: 1 }];
+    let compressed = |which: u64| {
+        KeyspaceOptions::new().compression(compressions[((seed % 9) / (2 * which + 1)) as usize % 3])
+    };
     // What is merged into records of the first one is appended.
     let keyspace_of = |db: &Database, name: &str| match name {
-        "first" if shape.merges => db.keyspace_with(name, KeyspaceOptions::new().merge(Append)),
-        _ => db.keyspace(name),
+        "first" if shape.merges => db.keyspace_with(name, compressed(0).merge(Append)),
+        "first" => db.keyspace_with(name, compressed(0)),
+        _ => db.keyspace_with(name, compressed(1)),
     };
     let mut keyspaces = names.map(|name| keyspace_of(&db, name).expect("a keyspace"));
     let mut snapshots: Vec<(sapwood::Snapshot, usize, Model)> = Vec::new();

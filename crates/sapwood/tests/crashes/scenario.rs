@@ -5,7 +5,7 @@ use psync::{Simulated, Volume};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sapwood::merge::Append;
-use sapwood::{Builder, Database, Durability, Error, Expiry, Keyspace, KeyspaceOptions};
+use sapwood::{Builder, Compression, Database, Durability, Error, Expiry, Keyspace, KeyspaceOptions};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -64,6 +64,7 @@ pub struct Workload {
     expires: bool,
     /// Whether operands are merged into records.
     merges: bool,
+    compression: Compression,
     base: (u64, Stored),
     batches: Vec<Vec<Change>>,
     /// Batches up to this one must survive a power loss.
@@ -94,6 +95,11 @@ impl Workload {
             value_max,
             expires: seed % 4 < 2,
             merges: seed % 4 == 2,
+            compression: match seed / 4 % 4 {
+                0 => Compression::Lz4,
+                1 => Compression::Zstd { level: 1 },
+                _ => Compression::None,
+            },
             base: (0, Stored::new()),
             batches: Vec::new(),
             durable: 0,
@@ -118,13 +124,15 @@ impl Workload {
 
     /// The keyspace, which may have been created by whoever looked at the database first.
     fn keyspace(&self, db: &Database) -> Result<Keyspace, Error> {
-        if self.expires {
-            db.keyspace_with("main", KeyspaceOptions::new().expiring())
+        let options = KeyspaceOptions::new();
+        let options = if self.expires {
+            options.expiring()
         } else if self.merges {
-            db.keyspace_with("main", KeyspaceOptions::new().merge(Append))
+            options.merge(Append)
         } else {
-            db.keyspace("main")
-        }
+            options
+        };
+        db.keyspace_with("main", options.compression(self.compression))
     }
 
     /// Runs `steps` steps, or until one fails. Returns the failure.

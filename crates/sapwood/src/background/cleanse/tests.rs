@@ -90,8 +90,8 @@ pub(crate) fn cleansed_on(volume: &Simulated, records: u32) -> Database {
 pub(crate) fn damage(volume: &Simulated, db: &Database, node: Address) {
     let engine = &db.handle.engine;
     let version = Arc::clone(&engine.state.load().version);
-    let at = version.segments.file_offset(node.position, node.len as usize, version.span).unwrap();
-    volume.flip_bit(FILE, at + u64::from(node.len) / 2, 1).unwrap();
+    let at = version.segments.file_offset(node.position, node.len() as usize, version.span).unwrap();
+    volume.flip_bit(FILE, at + u64::from(node.len()) / 2, 1).unwrap();
     engine.pager.forget(node.position);
 }
 
@@ -170,7 +170,7 @@ fn what_areas_say_of_their_leaves_is_so() {
         let view = TreeView { pager: &engine.pager, version: &version, keyspace: keyspace.id() };
         for (block, area) in version.logs.iter() {
             let block = view.node(block, 1).unwrap();
-            let counted: u64 = view.leaves_of(&block).map(|(_, leaf)| u64::from(leaf.len)).sum();
+            let counted: u64 = view.leaves_of(&block).map(|(_, leaf)| u64::from(leaf.len())).sum();
             assert_eq!(view.leaf_bytes(&block), counted, "round {round}");
             seen += usize::from(area.run_count() > 3);
         }
@@ -299,7 +299,7 @@ fn what_is_read_ahead_keeps_its_buffers_if_most_of_them_is_wanted() {
     pool.allow(64 << 20);
     for (step, is_kept) in [(1, true), (5, false)] {
         let wanted: Vec<_> = leaves.iter().copied().step_by(step).collect();
-        let bytes: usize = wanted.iter().map(|(_, address)| address.len as usize).sum();
+        let bytes: usize = wanted.iter().map(|(_, address)| address.len() as usize).sum();
         let mut coming = engine.pager.ask(&version.segments, wanted, ReadMode::Ahead).unwrap();
         assert!(engine.pager.begin(&mut coming, &mut Vec::new(), InFlightLimit::Own) || coming.aloft() > 0);
         let idle = pool.idle_bytes();

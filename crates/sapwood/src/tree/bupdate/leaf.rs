@@ -12,7 +12,12 @@ use bytes::Bytes;
 /// See the module.
 pub(super) enum Leaf {
     Read(Node),
-    Lone { key: Bytes, len: usize },
+    /// `len` and `memory_len`: bytes on the device and, at most, in memory.
+    Lone {
+        key: Bytes,
+        len: usize,
+        memory_len: usize,
+    },
 }
 
 impl Leaf {
@@ -31,11 +36,19 @@ impl Leaf {
         }
     }
 
-    /// Bytes of the node.
+    /// Bytes of the node on the device.
     pub fn len(&self) -> usize {
         match self {
-            Self::Read(node) => node.bytes().len(),
+            Self::Read(node) => node.stored_len(),
             Self::Lone { len, .. } => *len,
+        }
+    }
+
+    /// Bytes of the node in memory.
+    pub fn memory_len(&self) -> usize {
+        match self {
+            Self::Read(node) => node.bytes().len(),
+            Self::Lone { memory_len, .. } => *memory_len,
         }
     }
 

@@ -161,7 +161,7 @@ impl Grouping {
             Beginning::Leaf(leaf) => leaf,
         };
         let pio_max = course.pager.pio_max();
-        self.first_len = course.view().len_of(leaf).max(1);
+        self.first_len = (course.view().memory_len_of(leaf) as u64).max(1);
         self.first = FIRST.div_ceil(self.first_len as usize).min(pio_max);
         self.doubling = ReadAhead::beginning_with(self.first, pio_max);
         self.ask_needed(course)
@@ -215,7 +215,7 @@ impl Grouping {
         while chosen.ids.len() < count
             && let Some(id) = self.path.peek_leaf(course)
         {
-            let bytes = chosen.bytes + course.view().len_of(id);
+            let bytes = chosen.bytes + course.view().memory_len_of(id) as u64;
             if bytes > course.pager.reader.buffers_max() && !chosen.ids.is_empty() {
                 chosen.is_full = true;
                 return;
@@ -282,7 +282,7 @@ impl Grouping {
             };
             self.path.next_leaf(course);
             self.asked += 1;
-            self.asked_bytes += course.view().len_of(id);
+            self.asked_bytes += course.view().memory_len_of(id) as u64;
             leaves.push(leaf);
         }
         Ok(leaves)

@@ -267,7 +267,7 @@ impl Path {
         });
         let missing = first.filter_map(|piece| view.version.table.address(piece));
         let missing = missing.filter(|address| course.pager.cached(*address).is_none());
-        Some(missing.map(|address| u64::from(address.len) + BYTES_A_PIECE).sum())
+        Some(missing.map(|address| u64::from(address.len()) + BYTES_A_PIECE).sum())
     }
 
     /// Whether there are more leaves, in this block or another; if so, the path then leads to the first of
