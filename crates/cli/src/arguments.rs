@@ -183,6 +183,17 @@ pub(crate) enum Command {
         after_help = "Examples:\n  sapwood stats ships.db\n  sapwood stats ships.db --json | jq .space.live"
     )]
     Stats(Stats),
+    /// Tell what a get of a key looks at, and what it reads for that
+    ///
+    /// Queue, block, log pieces and leaf in the order in which they are asked, each with what it knows, and whether it was cached or
+    /// read. This command begins with an empty cache, so inner nodes are read too. Exit code 1 if the key is not there.
+    #[command(
+        after_help = "Examples:\n  sapwood explain ships.db fram\n  sapwood explain ships.db fram --json | jq .requests"
+    )]
+    Explain(Explain),
+    /// Show the segments of the data file: where they lie, how much of each is live
+    #[command(after_help = "Examples:\n  sapwood map ships.db\n  sapwood map ships.db --svg map.svg")]
+    Map(Map),
     /// Read everything and verify it; lists all damage
     ///
     /// Changes nothing. Exit code 0 if the database is sound, 1 if there is damage, 3 if it could not be checked.
@@ -221,6 +232,16 @@ pub(crate) enum Command {
         after_help = "Example:\n  sapwood tour --dir /mnt/fast-disk\n\nTakes about two minutes and 2 GiB of space, which is given back."
     )]
     Tour(Tour),
+    /// Print a script that makes a shell complete this program's arguments
+    #[command(
+        after_help = "Examples:\n  sapwood completions bash > ~/.local/share/bash-completion/completions/sapwood\n  sapwood completions zsh > ~/.zfunc/_sapwood\n  sapwood completions fish > ~/.config/fish/completions/sapwood.fish"
+    )]
+    Completions(Completions),
+    /// Write the manual pages of this program and its commands
+    #[command(
+        after_help = "Examples:\n  sapwood man | man -l -\n  sapwood man ~/.local/share/man/man1 && man sapwood-load"
+    )]
+    Man(Man),
 }
 
 #[derive(Debug, Args)]
@@ -372,6 +393,47 @@ pub(crate) struct Stats {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    /// Print metrics in the text format of Prometheus
+    #[arg(long, conflicts_with = "json")]
+    pub prometheus: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Explain {
+    /// Directory of the database
+    pub db: PathBuf,
+    /// Key; \t \n \r \\ and \xHH stand for the bytes that they name
+    pub key: String,
+    /// Keyspace
+    #[arg(long, short, default_value = "default")]
+    pub keyspace: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Map {
+    /// Directory of the database
+    pub db: PathBuf,
+    /// Draw them into this file: place, age, live part, log pieces
+    #[arg(long, value_name = "FILE.svg")]
+    pub svg: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long, conflicts_with = "svg")]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// The shell
+    pub shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Man {
+    /// Directory for one file per command; the program's own page goes to standard output if there is none
+    pub dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -6,8 +6,11 @@ mod compact;
 mod del;
 mod drop;
 mod dump;
+mod explain;
 mod get;
 mod load;
+mod man;
+mod map;
 mod probe;
 mod put;
 mod restore;
@@ -58,6 +61,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
         Command::Drop(options) => drop::run(&options, opening),
         Command::Scan(options) => scan::run(&options, opening),
         Command::Stats(options) => stats::run(&options, opening),
+        Command::Explain(options) => explain::run(&options, opening),
+        Command::Map(options) => map::run(&options, opening),
         Command::Check(options) => check::run(&options, opening),
         Command::Backup(options) => backup::run(&options, opening),
         Command::Backups(options) => backup::list(&options),
@@ -67,6 +72,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
         Command::Compact(options) => compact::compact(&options, opening),
         Command::Probe(options) => probe::run(&options),
         Command::Tour(options) => tour::run(&options),
+        Command::Completions(options) => man::completions(&options),
+        Command::Man(options) => man::man(&options),
     }
 }
 

@@ -56,6 +56,7 @@ use crate::flow::memory::{MemoryBudget, Reservation};
 use crate::flow::shares::Shares;
 use crate::health::Health;
 use crate::health::Panicked;
+use crate::latency::Timed;
 use crate::lock_order::{RankedGuard, rank};
 use crate::operation::{Operations, SeqNo};
 use crate::opq::Opq;
@@ -146,7 +147,8 @@ impl CommitPipeline {
     fn commit_pending(&self, pending: PendingBatch) -> Result<()> {
         span!(commit, "commit", durability = ?pending.durability);
         self.health.check_writable()?;
-        let result = self.commit_with_space(pending);
+        let timed = Timed::commit(pending.durability);
+        let result = self.pager.latencies.timed(timed, || self.commit_with_space(pending));
         if !self.pool.has_threads() {
             let state = self.state.load();
             let (is_frozen, fill, most) =
@@ -318,7 +320,8 @@ impl CommitPipeline {
         let is_wanted = self.queues.wanted.load(Relaxed) > 0;
         let Some(unsynced) = log.wal.unsynced_current().filter(|_| !is_wanted) else {
             // Also with older parts of the log, whose files may be removed meanwhile: the first commit after a freeze.
-            log.wal.sync().inspect_err(|error| self.health.poison(error))?;
+            let synced = self.pager.latencies.timed(Timed::LogSync, || log.wal.sync());
+            synced.inspect_err(|error| self.health.poison(error))?;
             self.durable_waits.note_durable(log.next_seq - 1);
             self.memory.note_log(log.wal.unsynced_bytes());
             return self.show_group(log, queue, group);
@@ -333,7 +336,7 @@ impl CommitPipeline {
         drop(guard);
         let at_device = AtDevice(self);
         let panicked = Panicked::watch(&self.health, "a commit");
-        let synced = unsynced.sync();
+        let synced = self.pager.latencies.timed(Timed::LogSync, || unsynced.sync());
         drop(panicked);
         let mut guard = at_device.leave();
         let log = guard.as_mut().ok_or(Error::Closed)?;

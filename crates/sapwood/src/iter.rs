@@ -21,6 +21,7 @@ use crate::cache::pager::Holding;
 use crate::current_state::{CurrentState, State};
 use crate::error::{Error, Result};
 use crate::expiry::StoredValues;
+use crate::latency::Timed;
 use crate::operation::{KeyspaceId, SeqNo};
 use crate::tree::range::{Direction, Leaves};
 use crate::value::{Key, Value};
@@ -351,7 +352,10 @@ impl Range {
             return Some(alive);
         }
         let end = loop {
-            let (key, stored) = match self.step(direction) {
+            let began = self.current.pager.latencies.begin(Timed::ScanStep);
+            let step = self.step(direction);
+            self.current.pager.latencies.end(Timed::ScanStep, began);
+            let (key, stored) = match step {
                 Ok(Some(record)) => record,
                 Ok(None) => break None,
                 Err(error) => break Some(Err(error)),

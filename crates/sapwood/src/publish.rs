@@ -8,6 +8,7 @@ use crate::clock::Clock;
 use crate::current_state::{CurrentState, State};
 use crate::error::{Error, Result};
 use crate::health::{Health, Panicked};
+use crate::latency::Timed;
 use crate::lock_order::{RankedMutex, rank};
 use crate::operation::KeyspaceId;
 use crate::pool::Pool;
@@ -155,7 +156,9 @@ impl Publisher {
             self.next_version(&edit, with)
         } else {
             let (volume, data) = (Arc::clone(&self.volume), self.data);
-            let sync = self.pool.begin("the sync of data", move || Ok(volume.sync(data)));
+            let latencies = self.state.pager.latencies.clone();
+            let sync = move || Ok(latencies.timed(Timed::DataSync, || volume.sync(data)));
+            let sync = self.pool.begin("the sync of data", sync);
             // Without a thread everything happens in one order: the sync first.
             let next = self.pool.has_threads().then(|| self.next_version(&edit, with));
             let synced = sync.wait().and_then(|synced| synced.map_err(Error::undecided));

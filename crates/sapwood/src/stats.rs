@@ -1,6 +1,7 @@
 //! Statistics of an open database, for people ([`Stats`] displays as a table) and for programs (it serializes).
 
 use crate::db::engine::Engine;
+use crate::latency::Latency;
 use crate::reserve;
 use crate::version::manifest;
 use crate::version::manifest::Manifest;
@@ -40,6 +41,8 @@ pub struct Stats {
     pub writes: WriteStats,
     /// All traffic to the device, as counted by the device layer.
     pub device: Counters,
+    /// How long operations took, one entry per kind, if [`Builder::latencies`](crate::Builder::latencies) asked for it.
+    pub latencies: Option<Vec<Latency>>,
 }
 
 /// Statistics of one keyspace.
@@ -242,6 +245,25 @@ pub struct WriteStats {
     pub stopped_us: u64,
 }
 
+impl Stats {
+    /// The same as metrics in the text format of Prometheus (0.0.4), which OpenMetrics scrapers read too: to be returned by a
+    /// program's own `/metrics`, or written into a file for the node exporter's textfile collector. All names begin with `sapwood_`;
+    /// units are seconds and bytes; what is counted since opening ends with `_total`. [`Stats::latencies`] are the histogram
+    /// `sapwood_operation_duration_seconds`.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// let text = db.stats().to_prometheus();
+    /// assert!(text.contains("\n# TYPE sapwood_flushes_total counter\nsapwood_flushes_total 0\n"));
+    /// # Ok(()) }
+    /// ```
+    pub fn to_prometheus(&self) -> String {
+        crate::prometheus::text(self)
+    }
+}
+
 pub fn of(engine: &Engine) -> Stats {
     engine.memory.recount_old_queues();
     let state = engine.state.load_full();
@@ -332,6 +354,7 @@ pub fn of(engine: &Engine) -> Stats {
             stopped_us: get(&engine.progress.stopped_us),
         },
         device: engine.volume.counters(),
+        latencies: engine.pager.latencies.all(),
     }
 }
 
@@ -419,6 +442,16 @@ impl std::fmt::Display for Stats {
             reads.psync_groups,
             Size(reads.bytes)
         )?;
+        for latency in self.latencies.iter().flatten().filter(|latency| latency.count() > 0) {
+            write!(f, "latency  {:<17}", latency.name())?;
+            for (name, part) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)] {
+                let us = latency.quantile(part).unwrap_or_default().as_nanos() as f64 / 1000.0;
+                write!(f, " {name} {us:.1} us,")?;
+            }
+            let sampled = latency.sampled();
+            let of = if sampled > 1 { format!(" timed, one in {sampled}") } else { String::new() };
+            writeln!(f, " {}{of}", latency.count())?;
+        }
         if (writes.log_bytes, writes.flushes) == (0, 0) {
             return write!(f, "writes   none since it was opened");
         }

@@ -27,6 +27,7 @@ const LOW: &[&str] = &[
     "expiring_bytes",
     "expiry",
     "health",
+    "latency",
     "lock_order",
     "merge",
     "merging",

@@ -10,6 +10,8 @@ pub(crate) fn run(options: &Stats, opening: Opening) -> Result<()> {
     if options.json {
         let json = serde_json::to_string_pretty(&stats).map_err(|error| Failure::Other(error.to_string()))?;
         print(json)
+    } else if options.prometheus {
+        print(stats.to_prometheus().trim_end())
     } else {
         print(stats)
     }

@@ -15,3 +15,4 @@ mod mdb_tools;
 mod output;
 mod round_trip;
 mod running;
+mod seeing;

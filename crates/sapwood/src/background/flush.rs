@@ -39,6 +39,7 @@ use crate::error::{Error, Result};
 use crate::flow::flush_control::FlushInCaller;
 use crate::flow::log_area_tuning::{LogAreaTuning, new_max};
 use crate::flow::memory::Need;
+use crate::latency::Timed;
 use crate::lock_order::{RankedMutex, rank};
 use crate::operation::{OperationRef, SeqNo};
 use crate::opq::Opq;
@@ -165,6 +166,7 @@ impl Flusher {
         let of_this = carry_over.ahead.take();
         let Some(frozen) = self.ctx.state.load().frozen.clone() else { return Ok(None) };
         span!("flush", bytes = frozen.queue.bytes());
+        let began = self.ctx.pager.latencies.begin(Timed::Flush);
         let of_this = of_this.filter(|ahead| Arc::ptr_eq(&ahead.frozen, &frozen));
         self.ctx.space.slots.begin_round();
         let mut event = FlushEvent::begin(&self.ctx);
@@ -197,6 +199,7 @@ impl Flusher {
             self.tuning.lock().note_newest(newest);
         }
         event.in_trees();
+        self.ctx.pager.latencies.end(Timed::Flush, began);
         let queue = Arc::downgrade(&frozen.queue);
         drop(frozen);
         self.ctx.memory.balance_without(queue);

@@ -7,6 +7,7 @@ use crate::cache::Cache;
 use crate::cache::prefetch_buffer::{Claim, PrefetchBuffer};
 use crate::cache::scan_lengths::ScanLengths;
 use crate::error::Result;
+use crate::latency::Latencies;
 use crate::log_area::read_cost::ReadCosts;
 use crate::operation::KeyspaceId;
 use crate::storage::frames::Frames;
@@ -70,6 +71,7 @@ pub(crate) struct Pager {
     /// How long range searches have been.
     pub lengths: ScanLengths,
     pub counters: Striped<PagerCounters>,
+    pub latencies: Latencies,
 }
 
 /// Counters since the database was opened.
@@ -87,16 +89,24 @@ pub(crate) struct PagerCounters {
 }
 
 impl Pager {
-    pub fn new(volume: Arc<dyn Volume>, file: FileId, span: u64, pio_max: usize, room: PagerMemory) -> Self {
+    pub fn new(
+        (volume, file): (Arc<dyn Volume>, FileId),
+        span: u64,
+        pio_max: usize,
+        room: PagerMemory,
+        latencies: Latencies,
+    ) -> Self {
         let frames = Frames::new(room.frames);
+        let memory = (room.buffers, frames);
         Self {
-            cache: Cache::new(room.cache, Arc::clone(&frames)),
-            reader: NodeReader::new(volume, file, span, pio_max, room.buffers, frames),
+            cache: Cache::new(room.cache, Arc::clone(&memory.1)),
+            reader: NodeReader::new((volume, file), span, pio_max, memory, latencies.clone()),
             held: AtomicUsize::new(0),
             prefetch: PrefetchBuffer::default(),
             read_costs: ReadCosts::default(),
             lengths: ScanLengths::default(),
             counters: Striped::default(),
+            latencies,
         }
     }
 

@@ -9,6 +9,7 @@ use crate::db::engine::Engine;
 use crate::db::keyspace::Keyspace;
 use crate::db::open;
 use crate::db::options::Builder;
+use crate::db::segment_info::{SegmentInfo, segments};
 use crate::db::snapshot::Snapshot;
 use crate::db::transaction::{Transaction, retry};
 use crate::durability::Durability;
@@ -372,6 +373,23 @@ impl Database {
     /// ```
     pub fn stats(&self) -> Stats {
         crate::stats::of(&self.handle.engine)
+    }
+
+    /// The segments of the data file, by number: where they lie, and how much of each is live.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("fram", "1892")?;
+    /// db.flush()?;
+    /// let live: u64 = db.segments().iter().map(|segment| segment.live).sum();
+    /// assert_eq!(live, db.stats().space.live);
+    /// # Ok(()) }
+    /// ```
+    pub fn segments(&self) -> Vec<SegmentInfo> {
+        segments(&self.handle.engine)
     }
 
     /// Reads the whole database from the device and verifies it. Other threads can read and write meanwhile. Log

@@ -257,7 +257,9 @@ fn start(
         buffers: shares.read_buffers,
         frames: shares.spare_frames(),
     };
-    let pager = Pager::new(Arc::clone(volume), data, current.span, volume.limits().pio_max, room);
+    let latencies = options.latencies_asked();
+    let file = (Arc::clone(volume), data);
+    let pager = Pager::new(file, current.span, volume.limits().pio_max, room, latencies);
     let engine = Arc::new(Engine::new(EngineInit {
         path,
         volume: Arc::clone(volume),

@@ -8,6 +8,7 @@ use crate::durability::Durability;
 use crate::error::{Error, Result};
 use crate::flow::address_space;
 use crate::flow::shares::{QUEUE_MAX, Shares};
+use crate::latency::Latencies;
 use crate::merge::MergeOperator;
 use crate::merging::MergeOperators;
 use psync::{Disk, DiskOptions, Volume};
@@ -41,6 +42,7 @@ pub struct Builder {
     compression: Compression,
     clock: ClockSource,
     merge_operators: MergeOperators,
+    latencies: bool,
 }
 
 /// Between two attempts to take the lock: the first soon, for a process that is just ending; later ones must not cost
@@ -80,6 +82,7 @@ impl Default for Builder {
             compression: Compression::default(),
             clock: ClockSource::default(),
             merge_operators: MergeOperators::default(),
+            latencies: false,
         }
     }
 }
@@ -382,6 +385,23 @@ impl Builder {
         self
     }
 
+    /// Whether it is recorded how long operations take, in [`Stats::latencies`](crate::Stats::latencies). The default is no: then it
+    /// costs nothing. If so, histograms take 92 KiB besides the memory budget, and a get or a step of a scan takes some nanoseconds
+    /// longer, since one in 13 is timed.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// let db = sapwood::Database::builder().latencies(true).open(dir.path().join("ships.db"))?;
+    /// let latencies = db.stats().latencies.expect("they were asked for");
+    /// assert_eq!(latencies[0].name(), "get");
+    /// # Ok(()) }
+    /// ```
+    pub fn latencies(mut self, record: bool) -> Self {
+        self.latencies = record;
+        self
+    }
+
     /// Opens the database in the directory `path`, or creates it.
     ///
     /// ```
@@ -516,6 +536,10 @@ impl Builder {
 
     pub(crate) fn clock_source(&self) -> ClockSource {
         self.clock.clone()
+    }
+
+    pub(crate) fn latencies_asked(&self) -> Latencies {
+        if self.latencies { Latencies::on() } else { Latencies::default() }
     }
 
     pub(crate) fn threads(&self) -> usize {

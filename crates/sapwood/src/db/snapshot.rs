@@ -13,6 +13,7 @@ use crate::db::key_bounds::KeyBounds;
 use crate::db::keyspace::Keyspace;
 use crate::error::{Error, Result};
 use crate::iter::{Host, Range};
+use crate::latency::Timed;
 use crate::operation::{KeyspaceId, SeqNo};
 use crate::tree::lookup;
 use crate::tree::view::TreeView;
@@ -95,7 +96,8 @@ impl Snapshot {
     pub(super) fn get_stored(&self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<Value>> {
         self.check(keyspace)?;
         check_key(key)?;
-        self.state.get(&self.handle.engine.pager, keyspace.id(), key, self.seq)
+        let pager = &self.handle.engine.pager;
+        pager.latencies.timed(Timed::Get, || self.state.get(pager, keyspace.id(), key, self.seq))
     }
 
     /// Returns the values of many keys, in the order of `keys`. See [`Keyspace::multi_get`].
@@ -121,7 +123,9 @@ impl Snapshot {
         self.check(keyspace)?;
         let keys: Vec<K> = keys.into_iter().collect();
         keys.iter().try_for_each(|key| check_key(key.as_ref()))?;
-        let mut values = multi_get(&self.handle.engine.pager, (&self.state, self.seq), keyspace.id(), &keys)?;
+        let pager = &self.handle.engine.pager;
+        let found = || multi_get(pager, (&self.state, self.seq), keyspace.id(), &keys);
+        let mut values = pager.latencies.timed(Timed::MultiGet, found)?;
         if !keyspace.values().are_plain() {
             for value in &mut values {
                 *value = keyspace.values().read_found(value.take())?;

@@ -24,6 +24,7 @@
 //!    a single request: what does not fit is read by the next one.
 
 use crate::error::{Error, Result};
+use crate::latency::{Latencies, Timed};
 use crate::storage::compressed::{self, StoredNode, is_compressed};
 use crate::storage::frames::Frames;
 use crate::storage::mapping_table::Address;
@@ -61,6 +62,7 @@ pub(crate) struct NodeReader {
     frames: Arc<Frames>,
     is_closed: AtomicBool,
     pub counters: Striped<ReadCounters>,
+    latencies: Latencies,
 }
 
 /// What was read since the database was opened: parallel reads, their requests, and bytes.
@@ -106,12 +108,11 @@ pub(crate) struct ReadsInFlight {
 impl NodeReader {
     /// Keeps `idle_buffers` bytes of read buffers idle.
     pub fn new(
-        volume: Arc<dyn Volume>,
-        file: FileId,
+        (volume, file): (Arc<dyn Volume>, FileId),
         span: u64,
         pio_max: usize,
-        idle_buffers: usize,
-        frames: Arc<Frames>,
+        (idle_buffers, frames): (usize, Arc<Frames>),
+        latencies: Latencies,
     ) -> Self {
         let alignment = volume.limits().alignment.max(1);
         Self {
@@ -126,6 +127,7 @@ impl NodeReader {
             frames,
             is_closed: AtomicBool::new(false),
             counters: Striped::default(),
+            latencies,
         }
     }
 
@@ -179,7 +181,7 @@ impl NodeReader {
         let request = Extent { offset, len: address.len() as usize }.aligned(self.alignment);
         let mut buffer = self.buffers.take(request.len);
         let read = Read { file: self.file, offset: request.offset, buffer: &mut buffer };
-        self.volume.read(&mut [read]).map_err(unread)?;
+        self.latencies.timed(Timed::Read, || self.volume.read(&mut [read])).map_err(unread)?;
         self.count(1, 1, request.len as u64);
         self.node_alone(buffer, request.offset, offset, (id, address), keep)
     }
@@ -277,7 +279,7 @@ impl NodeReader {
             let requests = runs.iter().zip(&mut buffers);
             let mut set: Vec<_> =
                 requests.map(|(run, buffer)| Read { file: self.file, offset: run.offset, buffer }).collect();
-            self.volume.read(&mut set).map_err(unread)?;
+            self.latencies.timed(Timed::Read, || self.volume.read(&mut set)).map_err(unread)?;
             self.count_runs(runs);
             runs.iter().zip(buffers).try_for_each(|(run, buffer)| each(run, buffer))?;
         }
@@ -333,7 +335,7 @@ impl NodeReader {
         node: impl FnMut(usize, Node),
     ) -> Result<()> {
         let buffers = self.unless_closed(|| {
-            let buffers = begun.reads.wait().map_err(unread)?;
+            let buffers = self.latencies.timed(Timed::Read, || begun.reads.wait()).map_err(unread)?;
             self.take_in(plan, &buffers, wanted, node)?;
             Ok(buffers)
         })?;

@@ -1,0 +1,110 @@
+//! What shows the inside of a database, and of the program itself: explain, map, metrics, completions, manual pages.
+
+use crate::running::Place;
+use std::process::{Command, Stdio};
+
+fn ships(count: u32) -> Place {
+    let place = Place::new();
+    let text: String = (0..count).map(|index| format!("{index:08}\tship {index}\n")).collect();
+    place.ships(&text);
+    place.run(&["flush", "ships.db"]).ends(0);
+    place
+}
+
+#[test]
+fn explain_tells_where_a_key_is_and_what_was_read_for_it() {
+    let place = ships(20_000);
+    let said = place.run(&["explain", "ships.db", "00010000"]).ends(0).out;
+    let lines: Vec<_> = said.lines().collect();
+    assert!(lines[0].starts_with(" 1  active queue of 0 changes, in memory: nothing"), "{said}");
+    assert!(said.contains("  block ") && said.contains("read from the device, "), "{said}");
+    assert!(lines[lines.len() - 2].ends_with(": a value of 10 bytes"), "{said}");
+    assert!(
+        lines[lines.len() - 1].starts_with("found: a value of 10 bytes; read from the device: "),
+        "{said}"
+    );
+    let json = place.run(&["explain", "ships.db", "00010000", "--json"]).ends(0).out;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["value_bytes"], 10);
+    assert!(json["requests"].as_u64().unwrap() >= 2, "{json}");
+    assert_eq!(json["steps"].as_array().unwrap().len(), lines.len() - 1);
+
+    let said = place.run(&["explain", "ships.db", "none"]).ends(1).tells("not found: none").out;
+    assert!(said.contains("\nnot found; read from the device"), "{said}");
+    place.run(&["explain", "ships.db", "k", "--keyspace", "harbours"]).ends(1).tells("there are: default");
+    place.run(&["explain", "ships.db", "\\x"]).ends(2);
+    place.run(&["put", "ships.db", "vega", "1872"]).ends(0);
+    let said = place.run(&["explain", "ships.db", "vega"]).ends(0).out;
+    assert!(
+        said.starts_with(" 1  active queue of 1 changes, in memory: a value of 4 bytes\nfound"),
+        "{said}"
+    );
+}
+
+#[test]
+fn map_lists_and_draws_the_segments() {
+    let place = ships(20_000);
+    let table = place.run(&["map", "ships.db"]).ends(0).out;
+    let json = place.run(&["map", "ships.db", "--json"]).ends(0).out;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let segments = json.as_array().unwrap();
+    assert_eq!(table.lines().count(), segments.len() + 2, "{table}");
+    assert!(table.lines().last().unwrap().contains(" bytes live ("), "{table}");
+    let stats = place.run(&["stats", "ships.db", "--json"]).ends(0).out;
+    let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
+    let live: u64 = segments.iter().map(|segment| segment["live"].as_u64().unwrap()).sum();
+    assert_eq!(stats["space"]["live"], live);
+    place.run(&["map", "ships.db", "--svg", "map.svg"]).ends(0).tells("drawn into map.svg");
+    let svg = std::fs::read_to_string(place.path("map.svg")).unwrap();
+    assert!(svg.starts_with("<svg ") && svg.matches("<title>segment ").count() == segments.len(), "{svg}");
+    place.run(&["map", "ships.db", "--svg", "none/map.svg"]).ends(3).tells("none/map.svg");
+}
+
+#[test]
+fn stats_come_as_metrics() {
+    let place = ships(1000);
+    let said = place.run(&["stats", "ships.db", "--prometheus"]).ends(0).out;
+    let text = "# TYPE sapwood_keyspace_records gauge\nsapwood_keyspace_records{keyspace=\"default\"} 1000\n";
+    assert!(said.contains(text), "{said}");
+    place.run(&["stats", "ships.db", "--prometheus", "--json"]).ends(2);
+}
+
+#[test]
+fn shells_take_their_completions() {
+    let place = Place::new();
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let script = place.run(&["completions", shell]).ends(0).out;
+        assert!(script.contains("explain") && script.contains("prometheus"), "{shell}: {script}");
+    }
+    place.run(&["completions", "cmd"]).ends(2);
+    // What bash makes of it: the commands that begin so.
+    let script = place.run(&["completions", "bash"]).ends(0).out;
+    let ask = "COMP_WORDS=(sapwood ex); COMP_CWORD=1; _sapwood sapwood ex sapwood; echo \"${COMPREPLY[@]}\"";
+    let bash = Command::new("bash").args(["-c", &format!("{script}\n{ask}")]).stderr(Stdio::null()).output();
+    match bash {
+        Ok(said) => assert_eq!(String::from_utf8_lossy(&said.stdout).trim(), "explain"),
+        Err(error) => println!("skipped: there is no bash here: {error}"),
+    }
+}
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let place = Place::new();
+    let page = place.run(&["man"]).ends(0).out;
+    assert!(page.contains(".TH sapwood 1"), "{page}");
+    place.run(&["man", "pages"]).ends(0).tells("sapwood.1");
+    let help = place.run(&["--help"]).ends(0).out;
+    let commands = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let is_command = |line: &&str| line.starts_with("  ") && !line.starts_with("   ");
+    let mut count = 0;
+    for line in commands.lines().filter(is_command) {
+        let name = line.split_whitespace().next().unwrap();
+        if name != "help" {
+            let page =
+                std::fs::read_to_string(place.path("pages").join(format!("sapwood-{name}.1"))).unwrap();
+            assert!(page.contains(".SH SYNOPSIS"), "{page}");
+            count += 1;
+        }
+    }
+    assert!(count >= 17, "{help}");
+}
