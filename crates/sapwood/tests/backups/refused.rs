@@ -3,9 +3,10 @@
 use crate::ground::{Load, directory, hash, open, options};
 use psync::{Access, Simulated, Volume};
 use sapwood::backup::{Restore, StreamWriter};
-use sapwood::{Database, Error};
+use sapwood::{Database, Error, Expiry};
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 #[test]
 fn a_database_is_restored_into_an_empty_directory_only() {
@@ -105,5 +106,8 @@ fn the_copy_has_the_keyspaces_as_they_were() {
     let merged = copied.keyspace("merged").expect("a keyspace");
     merged.insert("key", "a").and_then(|()| merged.merge("key", "b")).expect("it merges");
     assert_eq!(merged.get("key").expect("a value").as_deref(), Some(&b"ab"[..]));
-    assert!(copied.keyspace("expiring").and_then(|it| it.expiry("key")).is_ok(), "its records expire");
+    let expiring = copied.keyspace("expiring").expect("a keyspace");
+    expiring
+        .insert_expiring("key", "value", Expiry::After(Duration::from_secs(5)))
+        .expect("its records expire");
 }
