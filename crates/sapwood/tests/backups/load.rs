@@ -33,6 +33,15 @@ fn expected(writer: u64, batches: u64) -> std::collections::BTreeMap<Vec<u8>, u6
     records
 }
 
+/// Ends the writers, also when the thread that compares panics.
+struct Done<'d>(&'d AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 /// The copy has some first batches of each writer, each wholly, and in all as many changes as the database had had at the
 /// moment: commits are in one order, and it is cut at one place.
 #[test]
@@ -57,6 +66,7 @@ fn a_backup_beside_threads_that_write_is_cut_at_one_commit() {
                 }
             });
         }
+        let _done = Done(&done);
         let began = Instant::now();
         let mut beside = 0;
         while compared < 8 || (beside < 2000 && began.elapsed() < Duration::from_secs(60)) {
@@ -90,7 +100,6 @@ fn a_backup_beside_threads_that_write_is_cut_at_one_commit() {
             std::fs::remove_dir_all(&path).expect("removes");
             compared += 1;
         }
-        done.store(true, Relaxed);
         assert!(beside > 100, "{beside} commits beside {compared} backups");
     });
 }
