@@ -19,7 +19,6 @@ pub(super) struct Watch {
 
 impl Watch {
     pub fn new(what: &'static str) -> Self {
-        interrupt::watch();
         Self { what, bar: None }
     }
 
@@ -64,6 +63,7 @@ pub(crate) fn run(options: &Backup, opening: Opening) -> Result<()> {
         }
         other => other,
     })?;
+    interrupt::watch();
     let mut watch = Watch::new("copying");
     let mut backup = db.backup().on_progress(|progress| watch.see(progress));
     if let Some(rate) = options.rate {

@@ -3,6 +3,7 @@
 use crate::arguments::{Restore as Options, Verify};
 use crate::command::backup::{Watch, existing};
 use crate::failure::{Failure, Result};
+use crate::interrupt;
 use crate::output::print;
 use crate::progress::human_bytes;
 use sapwood::backup::{self, BackupInfo, Directory, Restore};
@@ -55,6 +56,7 @@ fn watched(
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
+    interrupt::watch();
     let mut source = Source::open(&options.target)?;
     let restore = source.restore(options.number)?;
     let info = watched(restore, "restoring", |restore| restore.into_directory(&options.db))?;
@@ -68,6 +70,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 pub(crate) fn verify(options: &Verify) -> Result<()> {
+    interrupt::watch();
     let mut source = Source::open(&options.target)?;
     let numbers = match &source {
         Source::Directory(target) if options.all => {

@@ -154,3 +154,28 @@ fn a_command_that_waits_for_the_lock_ends_at_once() {
     }
     drop(db);
 }
+
+/// A backup ends between two chunks, and the next one goes on where it was.
+#[test]
+fn an_interrupted_backup_goes_on() {
+    let place = Place::new();
+    let text: String = (0..40_000).map(|index| format!("key {index:06}\tvalue {index:0>90}\n")).collect();
+    place.ships(&text);
+    place.run(&["flush", "ships.db"]).ends(0);
+    let blobs = || {
+        let Ok(entries) = std::fs::read_dir(place.path("backups")) else { return 0 };
+        entries.flatten().filter(|entry| entry.file_name().as_bytes().starts_with(b"segment-")).count()
+    };
+    let child = place.command(&["backup", "ships.db", "backups", "--rate", "500K"]).spawn().unwrap();
+    until("two segments are copied", || blobs() >= 2);
+    interrupt(&child);
+    wait(child).ends(130).tells("run it again");
+    let before = blobs();
+    assert_eq!(place.run(&["backups", "backups"]).ends(0).out, "", "it is no backup");
+    let listed = |text: &str| text.split(", ").nth(2).map(str::to_owned);
+    let said = place.run(&["backup", "ships.db", "backups"]).ends(0);
+    let whole = place.run(&["backup", "ships.db", "other"]).ends(0);
+    assert_ne!(listed(&said.out), listed(&whole.out), "it copies less than all: {said:?}");
+    assert!(blobs() > before);
+    place.run(&["verify", "backups"]).ends(0);
+}

@@ -451,10 +451,12 @@ pub(super) mod tests {
     fn content_of_any_length_comes_back_and_the_seal_is_its_end() {
         for len in [0, 1, GATHERED - 1, GATHERED, GATHERED + 1, CHUNK_MAX, 3 * CHUNK_MAX + 17] {
             let content: Vec<u8> = (0..len).map(|index| (index % 251) as u8).collect();
-            let (first, second) = content.split_at(len / 3);
-            let (bytes, seal) = blob(&[first, second, b""]);
-            assert_eq!(read(&bytes).unwrap(), (HEAD, content, seal), "{len} bytes");
-            assert_eq!(Seal::of_end(bytes.last_chunk().unwrap(), bytes.len() as u64), seal);
+            for at in [len / 3, len.min(10), len.saturating_sub(10)] {
+                let (first, second) = content.split_at(at);
+                let (bytes, seal) = blob(&[first, second, b""]);
+                assert_eq!(read(&bytes).unwrap(), (HEAD, content.clone(), seal), "{len} bytes, {at}");
+                assert_eq!(Seal::of_end(bytes.last_chunk().unwrap(), bytes.len() as u64), seal);
+            }
         }
     }
 
