@@ -37,11 +37,12 @@ Examples:
   cargo bench -p sapwood --bench compression -- --dir /mnt/disk
   apt-cache dumpavail > packages.txt; cargo bench -p sapwood --bench compression -- --text packages.txt";
 
-const CODECS: [(&str, Compression); 4] = [
+const CODECS: [(&str, Compression); 5] = [
     ("none", Compression::None),
     ("lz4", Compression::Lz4),
     ("zstd 1", Compression::Zstd { level: 1 }),
     ("zstd 3", Compression::Zstd { level: 3 }),
+    ("dict 3", Compression::ZstdDictionary { level: 3 }),
 ];
 
 /// The values of a kind, by number.

@@ -32,6 +32,13 @@ pub enum Compression {
         /// 1 to 19; 3 is usual.
         level: u8,
     },
+    /// Zstandard with a dictionary, which is trained of the first leaves that the keyspace gets (megabytes, fewer with little memory) and is kept with it: a tenth to a
+    /// quarter shorter where records are alike. A dictionary takes some 150 KiB of memory.
+    /// Needs the feature `zstd`, which is on by default.
+    ZstdDictionary {
+        /// 1 to 19; 3 is usual.
+        level: u8,
+    },
 }
 
 /// Levels of Zstandard. Those above 19 take memory that no leaf is worth.
@@ -42,8 +49,12 @@ impl Compression {
     pub(crate) fn check(self) -> Result<()> {
         match self {
             Self::None | Self::Lz4 => Ok(()),
-            Self::Zstd { level } if cfg!(feature = "zstd") && LEVELS.contains(&level) => Ok(()),
-            Self::Zstd { level } => {
+            Self::Zstd { level } | Self::ZstdDictionary { level }
+                if cfg!(feature = "zstd") && LEVELS.contains(&level) =>
+            {
+                Ok(())
+            }
+            Self::Zstd { level } | Self::ZstdDictionary { level } => {
                 let range = if cfg!(feature = "zstd") {
                     "levels of Zstandard are 1 to 19"
                 } else {
@@ -60,6 +71,7 @@ impl Compression {
             Self::None => [0, 0],
             Self::Lz4 => [1, 0],
             Self::Zstd { level } => [2, level],
+            Self::ZstdDictionary { level } => [3, level],
         }
     }
 
@@ -69,6 +81,7 @@ impl Compression {
             [0, 0] => Some(Self::None),
             [1, 0] => Some(Self::Lz4),
             [2, level] if LEVELS.contains(&level) => Some(Self::Zstd { level }),
+            [3, level] if LEVELS.contains(&level) => Some(Self::ZstdDictionary { level }),
             _ => None,
         }
     }

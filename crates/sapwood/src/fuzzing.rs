@@ -26,7 +26,7 @@ pub fn node(input: &[u8]) {
         crate::storage::node::seal(&mut bytes);
     }
     let decoded = match is_compressed(&bytes) {
-        true => decode(&bytes, &Frames::new(1 << 20)),
+        true => decode(&bytes, &Frames::new(1 << 20), &Default::default()),
         false => Node::decode(Bytes::from(bytes)),
     };
     if let Ok(node) = decoded {

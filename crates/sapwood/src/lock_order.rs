@@ -115,6 +115,8 @@ ranks! {
     Slots,
     /// Nodes that are being written behind the writer.
     WriteBehind,
+    /// Samples that a dictionary is trained of.
+    Training,
     /// Free frames. Dropping the last reference to a cached node takes it.
     Frames,
     /// Callbacks of commits that are not durable yet.

@@ -234,6 +234,7 @@ impl Version {
                 self.dropped.insert(*id, tree.clone());
             } else {
                 self.dropped.remove(id);
+                self.segments.dictionaries.remove(*id);
             }
         }
         for TreeName { id, name, metadata } in &edit.names {
@@ -255,13 +256,22 @@ impl Version {
         }
         for (id, compression) in &edit.compressions {
             let tree = self.trees.get(id).ok_or("a compression is that of no keyspace")?.clone();
-            self.trees.insert(*id, Tree { compressor: Arc::new(Compressor::new(*compression)), ..tree });
+            self.trees
+                .insert(*id, Tree { compressor: Arc::new(tree.compressor.changed_to(*compression)), ..tree });
+        }
+        for (id, dictionary) in &edit.dictionaries {
+            let is_there = self.trees.contains(id) || self.dropped.contains(id);
+            if is_there && !self.segments.dictionaries.insert(*id, Arc::clone(dictionary)) {
+                return Err("a keyspace gets a second dictionary");
+            }
         }
         for id in &edit.dropped {
             let tree = self.trees.remove(id).or_else(|| self.dropped.get(id).cloned());
             let tree = tree.ok_or("a keyspace was dropped that does not exist")?;
             if tree.root.is_some() {
                 self.dropped.insert(*id, tree);
+            } else {
+                self.segments.dictionaries.remove(*id);
             }
         }
         self.last_keyspace = edit.last_keyspace.unwrap_or(0).max(self.last_keyspace);

@@ -127,3 +127,95 @@ impl Keyspace {
         Ok(tree.map_or_else(KeyspaceOptions::default, KeyspaceOptions::of))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::storage::compressed::{StoredNode, is_compressed};
+    use crate::{Builder, Compression, Database, Error, KeyspaceOptions};
+    use psync::{Simulated, Volume};
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    fn open(volume: &Simulated) -> Database {
+        let builder = Database::builder().memory(4 << 20).background_threads(0);
+        builder.open_on(Arc::new(volume.clone()) as Arc<dyn Volume>).unwrap()
+    }
+
+    fn value(number: u32) -> String {
+        format!(
+            "{{\"user\":{},\"seen\":{},\"path\":\"/a/{}\"}}",
+            number % 977,
+            number.wrapping_mul(0x9E37_79B9),
+            number % 13
+        )
+    }
+
+    /// How many leaves and log pieces are stored with each codec.
+    fn codecs(db: &Database) -> BTreeMap<u8, usize> {
+        let (engine, mut found) = (&db.handle.engine, BTreeMap::new());
+        let version = Arc::clone(&engine.state.load().version);
+        for (id, address) in version.table.iter() {
+            let stored: Vec<StoredNode> =
+                engine.pager.reader.read_stored(&version.segments, &[(id, address)]).unwrap();
+            if !stored[0].name().is_inner() {
+                assert_eq!(is_compressed(stored[0].bytes()), stored[0].bytes()[6] != 0);
+                *found.entry(stored[0].bytes()[6]).or_default() += 1;
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn a_dictionary_is_trained_kept_and_dropped_with_its_keyspace() {
+        let volume = Simulated::new(1);
+        let mut db = open(&volume);
+        let options = KeyspaceOptions::new().compression(Compression::ZstdDictionary { level: 1 });
+        let load = |db: &Database, from: u32, to: u32| {
+            let keyspace = db.keyspace_with("main", options.clone()).unwrap();
+            (from..to).for_each(|number| keyspace.insert(number.to_be_bytes(), value(number)).unwrap());
+            db.flush().unwrap();
+        };
+        load(&db, 0, 20_000);
+        let dictionaries =
+            |db: &Database| db.handle.engine.state.load().version.segments.dictionaries.iter().count();
+        assert_eq!(dictionaries(&db), 1);
+        for round in 1..4 {
+            db.close().unwrap();
+            db = open(&volume);
+            load(&db, 20_000 * round, 20_000 * (round + 1));
+            let keyspace = db.keyspace("main").unwrap();
+            for number in (0..20_000 * (round + 1)).step_by(7) {
+                let found = keyspace.get(number.to_be_bytes()).unwrap();
+                assert_eq!(found.as_deref(), Some(value(number).as_bytes()), "record {number}");
+            }
+            db.check().unwrap();
+        }
+        let found = codecs(&db);
+        assert!(found.get(&3).is_some_and(|with| *with > 100), "{found:?}");
+        // What is written from now on is as the keyspace says now.
+        let keyspace =
+            db.keyspace_with("main", KeyspaceOptions::new().compression(Compression::Lz4)).unwrap();
+        (0..5000u32).for_each(|number| keyspace.insert(number.to_be_bytes(), value(number + 1)).unwrap());
+        db.compact().unwrap();
+        let found = codecs(&db);
+        assert!(found.contains_key(&1) && found.contains_key(&3), "{found:?}");
+        assert_eq!(keyspace.get(70_000u32.to_be_bytes()).unwrap().as_deref(), Some(value(70_000).as_bytes()));
+        assert!(db.drop_keyspace("main").unwrap());
+        db.compact().unwrap();
+        assert_eq!(dictionaries(&db), 0);
+        db.close().unwrap();
+        assert_eq!(dictionaries(&open(&volume)), 0);
+    }
+
+    #[test]
+    fn there_are_levels_that_are_none() {
+        let db = open(&Simulated::new(1));
+        for compression in [Compression::Zstd { level: 0 }, Compression::ZstdDictionary { level: 20 }] {
+            let refused = db.keyspace_with("main", KeyspaceOptions::new().compression(compression));
+            assert!(matches!(refused, Err(Error::BadOption { option: "compression", .. })));
+            let refused = Builder::default().compression(compression).open_on(Arc::new(Simulated::new(1)));
+            assert!(matches!(refused, Err(Error::BadOption { option: "compression", .. })));
+        }
+        assert!(db.keyspaces().is_empty());
+    }
+}

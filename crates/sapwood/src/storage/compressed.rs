@@ -3,7 +3,7 @@
 //! ```text
 //! offset size
 //!      0    6  magic, kind and level as in a node
-//!      6    1  codec: 1 LZ4 (block format), 2 Zstandard (a frame)
+//!      6    1  codec: 1 LZ4 (block format), 2 Zstandard (a frame), 3 the same with the keyspace's dictionary
 //!      7    1  zero
 //!      8   20  node id, epoch and keyspace as in a node
 //!     28    4  len: bytes of the whole compressed node
@@ -22,12 +22,18 @@
 
 use crate::bytecode::Reader;
 use crate::compression::Compression;
+use crate::lock_order::{RankedMutex, rank};
+use crate::storage::dictionary::{Dictionaries, Dictionary, Training};
 use crate::storage::frames::Frames;
 use crate::storage::node::{self, HEADER, NODE_LEN_MAX, Name, Node, Refusal, refuse};
 use crate::storage::packed::{pack, unpack};
 use std::cell::RefCell;
 use std::sync::Arc;
+#[cfg(feature = "zstd")]
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+#[cfg(feature = "zstd")]
+use zstd::zstd_safe;
 
 /// Offset of the codec in a node's header (format).
 const CODEC_AT: usize = 6;
@@ -35,7 +41,9 @@ const CODEC_AT: usize = 6;
 const HEAD: usize = 48;
 /// Tags of the format: the codec.
 const LZ4: u8 = 1;
+#[cfg_attr(not(feature = "zstd"), allow(dead_code, reason = "there is no encoder"))]
 const ZSTD: u8 = 2;
+const ZSTD_DICTIONARY: u8 = 3;
 
 /// A compressed node is at least this part (a 16th) shorter: what saves less is not worth what reading it takes.
 const SAVES: usize = 16;
@@ -45,14 +53,28 @@ const UNTRIED_MAX: u32 = 63;
 /// Most bytes of working memory that a thread keeps, since it is outside the budget: enough for leaves of [`LEAF_MAX`]; longer nodes are few.
 const KEPT: usize = 64 << 10;
 
+/// How a node is compressed.
+#[derive(Clone, Copy)]
+enum How<'a> {
+    Lz4,
+    /// With this level.
+    #[cfg(feature = "zstd")]
+    Zstd(u8),
+    #[cfg(feature = "zstd")]
+    Dictionary(&'a zstd_safe::CDict<'static>),
+    #[cfg(not(feature = "zstd"))]
+    #[expect(dead_code, reason = "so that there is a lifetime")]
+    Never(&'a ()),
+}
+
 /// Working memory of a thread.
 #[derive(Default)]
 struct Scratch {
     packed: Vec<u8>,
     #[cfg(feature = "zstd")]
-    zstd: Option<zstd::bulk::Decompressor<'static>>,
+    decoder: Option<zstd_safe::DCtx<'static>>,
     #[cfg(feature = "zstd")]
-    zstd_out: Option<(u8, zstd::bulk::Compressor<'static>)>,
+    encoder: Option<zstd_safe::CCtx<'static>>,
 }
 
 thread_local! {
@@ -75,7 +97,7 @@ struct Head {
 fn check(stored: &[u8]) -> Result<Head, Refusal> {
     let head = node::decode_header(stored)?;
     let (name, is_compressed) = (head.name, is_compressed(stored));
-    if is_compressed && (name.is_inner() || stored[CODEC_AT] > ZSTD || stored.len() < HEAD) {
+    if is_compressed && (name.is_inner() || stored[CODEC_AT] > ZSTD_DICTIONARY || stored.len() < HEAD) {
         let (expected, codec) = ("that of a compressed leaf or log piece", stored[CODEC_AT]);
         return refuse(CODEC_AT, "codec of a node", expected, format!("codec {codec}, level {}", name.level));
     }
@@ -83,8 +105,16 @@ fn check(stored: &[u8]) -> Result<Head, Refusal> {
 }
 
 /// Decodes a compressed node into a frame, and checks every byte.
-pub(crate) fn decode(stored: &[u8], frames: &Arc<Frames>) -> Result<Node, Refusal> {
+pub(crate) fn decode(
+    stored: &[u8],
+    frames: &Arc<Frames>,
+    dictionaries: &Dictionaries,
+) -> Result<Node, Refusal> {
     let Head { name, count, crc } = check(stored)?;
+    let dictionary = dictionaries.get(name.keyspace).filter(|_| stored[CODEC_AT] == ZSTD_DICTIONARY);
+    if dictionary.is_none() && stored[CODEC_AT] == ZSTD_DICTIONARY {
+        return refuse(CODEC_AT, "codec of a node", "a dictionary of its keyspace", "none");
+    }
     let mut reader = Reader::new(&stored[HEADER..HEAD]);
     let (Some(len), Some(packed)) = (reader.u32(), reader.u32()) else {
         return refuse(HEADER, "lengths of a compressed node", "8 bytes", "fewer");
@@ -101,7 +131,7 @@ pub(crate) fn decode(stored: &[u8], frames: &Arc<Frames>) -> Result<Node, Refusa
         );
     }
     SCRATCH.with_borrow_mut(|scratch| {
-        scratch.decompress(stored[CODEC_AT], &stored[HEAD..], packed)?;
+        scratch.decompress(stored[CODEC_AT], dictionary, &stored[HEAD..], packed)?;
         let unpacked = frames.fill(len, |bytes| {
             node::put_header(bytes, name, count, 0);
             unpack(&scratch.packed[..packed], count as usize, &mut bytes[..])
@@ -118,7 +148,14 @@ pub(crate) fn decode(stored: &[u8], frames: &Arc<Frames>) -> Result<Node, Refusa
 
 impl Scratch {
     /// Decompresses to the first `len` bytes of `packed`.
-    fn decompress(&mut self, codec: u8, bytes: &[u8], len: usize) -> Result<(), Refusal> {
+    #[cfg_attr(not(feature = "zstd"), expect(unused_variables, reason = "LZ4 has no dictionary"))]
+    fn decompress(
+        &mut self,
+        codec: u8,
+        dictionary: Option<&Arc<Dictionary>>,
+        bytes: &[u8],
+        len: usize,
+    ) -> Result<(), Refusal> {
         if self.packed.len() < len {
             self.packed.resize(len, 0);
         }
@@ -126,16 +163,14 @@ impl Scratch {
         let written = match codec {
             LZ4 => lz4_flex::block::decompress_into(bytes, place).map_err(|error| error.to_string()),
             #[cfg(feature = "zstd")]
-            _ => match &mut self.zstd {
-                Some(zstd) => zstd.decompress_to_buffer(bytes, place).map_err(|error| error.to_string()),
-                none => match zstd::bulk::Decompressor::new() {
-                    Ok(zstd) => none
-                        .insert(zstd)
-                        .decompress_to_buffer(bytes, place)
-                        .map_err(|error| error.to_string()),
-                    Err(error) => Err(error.to_string()),
-                },
-            },
+            _ => {
+                let decoder = self.decoder.get_or_insert_with(zstd_safe::DCtx::create);
+                let written = match dictionary {
+                    Some(dictionary) => decoder.decompress_using_ddict(place, bytes, dictionary.decoder()),
+                    None => decoder.decompress(place, bytes),
+                };
+                written.map_err(|code| zstd_safe::get_error_name(code).to_owned())
+            }
             #[cfg(not(feature = "zstd"))]
             _ => Err("this program was built without the feature `zstd`".into()),
         };
@@ -147,26 +182,28 @@ impl Scratch {
     }
 
     /// Compresses `packed` behind what is in `out`. Returns `None` if it does not become as short as `most` bytes.
-    fn compress(&mut self, compression: Compression, out: &mut Vec<u8>, most: usize) -> Option<()> {
+    fn compress(&mut self, how: How<'_>, out: &mut Vec<u8>, most: usize) -> Option<()> {
         let from = out.len();
-        let written = match compression {
-            Compression::None => return None,
-            Compression::Lz4 => {
+        let written = match how {
+            How::Lz4 => {
                 out.resize(from + lz4_flex::block::get_maximum_output_size(self.packed.len()), 0);
                 lz4_flex::block::compress_into(&self.packed, &mut out[from..]).ok()?
             }
+            // If it is not that short, there is an error.
             #[cfg(feature = "zstd")]
-            Compression::Zstd { level } => {
-                if self.zstd_out.as_ref().is_none_or(|(of, _)| *of != level) {
-                    self.zstd_out = Some((level, zstd::bulk::Compressor::new(i32::from(level)).ok()?));
-                }
-                let (_, zstd) = self.zstd_out.as_mut()?;
+            How::Zstd(level) => {
                 out.resize(from + most, 0);
-                // If it is not that short, there is an error.
-                zstd.compress_to_buffer(&self.packed, &mut out[from..]).ok()?
+                let encoder = self.encoder.get_or_insert_with(zstd_safe::CCtx::create);
+                encoder.compress(&mut out[from..], &self.packed, i32::from(level)).ok()?
+            }
+            #[cfg(feature = "zstd")]
+            How::Dictionary(dictionary) => {
+                out.resize(from + most, 0);
+                let encoder = self.encoder.get_or_insert_with(zstd_safe::CCtx::create);
+                encoder.compress_using_cdict(&mut out[from..], &self.packed, dictionary).ok()?
             }
             #[cfg(not(feature = "zstd"))]
-            Compression::Zstd { .. } => return None,
+            How::Never(_) => return None,
         };
         out.truncate(from + written);
         (written <= most).then_some(())
@@ -180,7 +217,6 @@ impl Scratch {
 }
 
 /// What is known of how the nodes of a keyspace compress.
-#[derive(Debug)]
 pub(crate) struct Compressor {
     pub compression: Compression,
     /// Tries that failed, one after the other.
@@ -189,6 +225,16 @@ pub(crate) struct Compressor {
     untried: AtomicU32,
     /// Bytes of nodes for 256 bytes that are stored, of late.
     ratio: AtomicU32,
+    training: Arc<RankedMutex<rank::Training, Training>>,
+    /// The keyspace's dictionary, made ready, when the first node is compressed with it.
+    #[cfg(feature = "zstd")]
+    encoder: OnceLock<zstd_safe::CDict<'static>>,
+}
+
+impl std::fmt::Debug for Compressor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Compressor").field("compression", &self.compression).finish_non_exhaustive()
+    }
 }
 
 impl PartialEq for Compressor {
@@ -211,20 +257,55 @@ impl Compressor {
             failures: AtomicU32::new(0),
             untried: AtomicU32::new(0),
             ratio: AtomicU32::new(ratio),
+            training: Arc::default(),
+            #[cfg(feature = "zstd")]
+            encoder: OnceLock::new(),
         }
     }
 
-    /// Compresses an encoded node with these entries into `out`. Returns its checksum, or `None` if it is to be stored as it is.
+    /// That of the same keyspace with another compression. There is one dictionary whatever changes while it is trained.
+    pub fn changed_to(&self, compression: Compression) -> Self {
+        Self { training: Arc::clone(&self.training), ..Self::new(compression) }
+    }
+
+    /// The dictionary that was trained of the keyspace's leaves.
+    pub fn trained(&self) -> Option<Arc<Dictionary>> {
+        match self.compression {
+            Compression::ZstdDictionary { .. } => self.training.lock().dictionary().cloned(),
+            _ => None,
+        }
+    }
+
+    /// How nodes are compressed, with this dictionary if there is one, and the codec that says so.
+    fn how(&self, dictionary: Option<&Dictionary>) -> Option<(How<'_>, u8)> {
+        match (self.compression, dictionary) {
+            (Compression::None, _) => None,
+            (Compression::Lz4, _) => Some((How::Lz4, LZ4)),
+            #[cfg(feature = "zstd")]
+            (Compression::ZstdDictionary { level }, Some(dictionary)) => {
+                let made = || zstd_safe::CDict::create(dictionary.bytes(), i32::from(level));
+                Some((How::Dictionary(self.encoder.get_or_init(made)), ZSTD_DICTIONARY))
+            }
+            #[cfg(feature = "zstd")]
+            (Compression::Zstd { level } | Compression::ZstdDictionary { level }, _) => {
+                Some((How::Zstd(level), ZSTD))
+            }
+            #[cfg(not(feature = "zstd"))]
+            _ => None,
+        }
+    }
+
+    /// Compresses an encoded node with these entries into `out`, with the keyspace's dictionary if there is one; it may become one of the samples
+    /// that a dictionary is trained of, which have `samples` bytes in all. Returns its checksum, or `None` if it is to be stored as it is.
     pub fn compress<'a>(
         &self,
         name: Name,
         encoded: &[u8],
         entries: impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])> + Clone,
+        (dictionary, samples): (Option<&Dictionary>, usize),
         out: &mut Vec<u8>,
     ) -> Option<u32> {
-        if self.compression == Compression::None || name.is_inner() {
-            return None;
-        }
+        let (how, codec) = self.how(dictionary).filter(|_| !name.is_inner())?;
         let untried = self.untried.load(Relaxed);
         if untried > 0 {
             self.untried.store(untried - 1, Relaxed);
@@ -235,13 +316,18 @@ impl Compressor {
             out.resize(HEAD, 0);
             let (count, most) = (entries.len(), encoded.len() - encoded.len() / SAVES);
             pack(&mut scratch.packed, entries);
+            let trains =
+                matches!(self.compression, Compression::ZstdDictionary { .. }) && dictionary.is_none();
+            if trains && name.level == 0 {
+                self.training.lock().see(&scratch.packed, samples);
+            }
             let packed = scratch.packed.len();
-            let compressed = scratch.compress(self.compression, out, most.saturating_sub(HEAD));
+            let compressed = scratch.compress(how, out, most.saturating_sub(HEAD));
             scratch.forget_long();
             compressed?;
             let len = out.len() as u32;
             node::put_header(out, name, count as u32, len);
-            out[CODEC_AT] = self.compression.to_bytes()[0];
+            out[CODEC_AT] = codec;
             out[HEADER..HEADER + 4].copy_from_slice(&(encoded.len() as u32).to_le_bytes());
             out[HEADER + 4..HEAD].copy_from_slice(&(packed as u32).to_le_bytes());
             Some(node::put_checksum(out))
@@ -297,12 +383,11 @@ impl StoredNode {
     }
 
     /// The node, to look into it.
-    pub fn open(&self, frames: &Arc<Frames>) -> Result<Node, Refusal> {
+    pub fn open(&self, frames: &Arc<Frames>, dictionaries: &Dictionaries) -> Result<Node, Refusal> {
         if is_compressed(&self.bytes) {
-            decode(&self.bytes, frames)
-        } else {
-            Node::decode(self.bytes.clone())
+            return decode(&self.bytes, frames, dictionaries);
         }
+        Node::decode(self.bytes.clone())
     }
 }
 
@@ -336,7 +421,8 @@ mod tests {
     ) -> (Vec<u8>, Option<(Vec<u8>, u32)>) {
         let (entries, mut encoded, mut out) = (entries_of(records), Vec::new(), Vec::new());
         node::encode(&mut encoded, name(level), &entries, records.len());
-        let crc = compressor.compress(name(level), &encoded, entries.records(records.len()), &mut out);
+        let crc =
+            compressor.compress(name(level), &encoded, entries.records(records.len()), (None, 0), &mut out);
         (encoded, crc.map(|crc| (out, crc)))
     }
 
@@ -374,12 +460,12 @@ mod tests {
                 let (encoded, compressed) = stored(&Compressor::new(codec), level, &records);
                 let Some((bytes, crc)) = compressed else { continue };
                 prop_assert!(bytes.len() < encoded.len() && is_compressed(&bytes) && !is_compressed(&encoded));
-                let found = decode(&bytes, &frames).unwrap();
+                let found = decode(&bytes, &frames, &Dictionaries::default()).unwrap();
                 prop_assert_eq!(&found.bytes()[HEADER..], &encoded[HEADER..]);
                 prop_assert_eq!((found.name(), found.crc(), found.stored_len()), (name(level), crc, bytes.len()));
                 let moved = StoredNode::decode(bytes.clone().into()).unwrap();
                 prop_assert_eq!((moved.name(), moved.crc()), (name(level), crc));
-                let opened = moved.open(&frames).unwrap();
+                let opened = moved.open(&frames, &Dictionaries::default()).unwrap();
                 prop_assert_eq!(&opened.bytes()[..], &found.bytes()[..]);
                 prop_assert!(Node::decode(bytes.into()).is_err(), "nothing takes it for one that is not compressed");
             }
@@ -395,7 +481,7 @@ mod tests {
             let len = bytes.len() as u32;
             bytes[28..32].copy_from_slice(&len.to_le_bytes());
             node::put_checksum(&mut bytes);
-            if let Ok(node) = decode(&bytes, &Frames::new(1 << 20)) {
+            if let Ok(node) = decode(&bytes, &Frames::new(1 << 20), &Dictionaries::default()) {
                 for index in 0..node.count() {
                     prop_assert_eq!(node.search(node.key(index)), Ok(index));
                 }
@@ -410,7 +496,10 @@ mod tests {
             for bit in 0..bytes.len() * 8 {
                 let mut flipped = bytes.clone();
                 flipped[bit / 8] ^= 1 << (bit % 8);
-                assert!(decode(&flipped, &Frames::new(1 << 20)).is_err(), "bit {bit}");
+                assert!(
+                    decode(&flipped, &Frames::new(1 << 20), &Dictionaries::default()).is_err(),
+                    "bit {bit}"
+                );
                 assert!(StoredNode::decode(flipped.into()).is_err(), "bit {bit}");
             }
         }
@@ -424,7 +513,7 @@ mod tests {
             let mut bytes = bytes.clone();
             change.iter().for_each(|(at, byte)| bytes[*at] = *byte);
             node::put_checksum(&mut bytes);
-            let refusal = decode(&bytes, &Frames::new(1 << 20)).unwrap_err();
+            let refusal = decode(&bytes, &Frames::new(1 << 20), &Dictionaries::default()).unwrap_err();
             (refusal.what, refusal.at)
         };
         assert_eq!(told(&[(43, 0x7f)]), ("lengths of a compressed node", HEADER));
@@ -432,7 +521,7 @@ mod tests {
         assert_eq!(told(&[(47, 0x7f)]), ("lengths of a compressed node", HEADER));
         assert_eq!(told(&[(40, bytes[40] + 1)]), ("packed entries of a node", HEAD));
         assert_eq!(told(&[(44, bytes[44] + 1)]), ("compressed entries of a node", HEAD));
-        assert_eq!(told(&[(CODEC_AT, 3)]), ("codec of a node", CODEC_AT));
+        assert_eq!(told(&[(CODEC_AT, 4)]), ("codec of a node", CODEC_AT));
         assert_eq!(told(&[(4, 2), (5, 1)]), ("codec of a node", CODEC_AT));
         assert_eq!(told(&[(CODEC_AT, ZSTD)]), ("compressed entries of a node", HEAD));
         assert_eq!(told(&[(32, bytes[32] + 1)]), ("packed entries of a node", HEAD));

@@ -26,6 +26,7 @@
 use crate::error::{Error, Result};
 use crate::latency::{Latencies, Timed};
 use crate::storage::compressed::{self, StoredNode, is_compressed};
+use crate::storage::dictionary::Dictionaries;
 use crate::storage::frames::Frames;
 use crate::storage::mapping_table::Address;
 use crate::storage::node::{Name, Node, NodeId, Refusal, SHARED_FROM};
@@ -73,11 +74,15 @@ pub(crate) struct ReadCounters {
     pub bytes: AtomicU64,
 }
 
+/// A node to read: its offset in the file, its id and its address.
+type Place = (u64, NodeId, Address);
+
 /// The requests that bring some of the wanted nodes.
 pub(crate) struct Plan {
     /// These nodes: their offsets in the file, and their indices among the wanted ones.
     members: Vec<(u64, usize)>,
     runs: Vec<Run>,
+    dictionaries: Dictionaries,
 }
 
 impl ReadsInFlight {
@@ -183,7 +188,7 @@ impl NodeReader {
         let read = Read { file: self.file, offset: request.offset, buffer: &mut buffer };
         self.latencies.timed(Timed::Read, || self.volume.read(&mut [read])).map_err(unread)?;
         self.count(1, 1, request.len as u64);
-        self.node_alone(buffer, request.offset, offset, (id, address), keep)
+        self.node_alone(buffer, request.offset, (offset, id, address), keep, &segments.dictionaries)
     }
 
     /// How many of the next reads, of so many bytes each, may be in memory together: at least one.
@@ -216,7 +221,7 @@ impl NodeReader {
             .collect();
         let (run_max, gap_max) = if together { (RUN_MAX, GAP_MAX) } else { (0, 0) };
         let runs = runs(&extents, self.alignment, run_max, gap_max);
-        Ok(Plan { members, runs })
+        Ok(Plan { members, runs, dictionaries: segments.dictionaries.clone() })
     }
 
     /// Makes the requests, waits for them, and calls `node` with each node and its index among the wanted
@@ -244,7 +249,9 @@ impl NodeReader {
         self.read_runs(plan, |run, buffer| {
             match &plan.members[run.members.clone()] {
                 [(offset, index)] => {
-                    node(*index, self.node_alone(buffer, run.offset, *offset, wanted[*index], keep)?);
+                    let (id, address) = wanted[*index];
+                    let place = (*offset, id, address);
+                    node(*index, self.node_alone(buffer, run.offset, place, keep, &plan.dictionaries)?);
                 }
                 _ => self.copy_out(plan, run, &buffer, wanted, node)?,
             }
@@ -367,7 +374,7 @@ impl NodeReader {
             for (offset, index) in members {
                 let ((id, address), start) = (wanted[*index], (offset - run.offset) as usize);
                 let bytes = all.slice(start..start + address.len() as usize);
-                node(*index, self.node_in_place(bytes, *offset, id, address)?);
+                node(*index, self.node_in_place(bytes, (*offset, id, address), &plan.dictionaries)?);
             }
         }
         Ok(())
@@ -422,7 +429,7 @@ impl NodeReader {
     ) -> Result<()> {
         for (offset, index) in &plan.members[run.members.clone()] {
             let (id, address) = wanted[*index];
-            node(*index, self.node_of(buffer, run.offset, *offset, id, address)?);
+            node(*index, self.node_of(buffer, run.offset, (*offset, id, address), &plan.dictionaries)?);
         }
         Ok(())
     }
@@ -432,22 +439,28 @@ impl NodeReader {
         &self,
         buffer: AlignedBuffer,
         from: u64,
-        offset: u64,
-        (id, address): (NodeId, Address),
+        (offset, id, address): Place,
         keep: Keep,
+        dictionaries: &Dictionaries,
     ) -> Result<Node> {
         let len = address.len() as usize;
         if keep.is_copied(len) || is_compressed(&buffer[(offset - from) as usize..]) {
-            return self.node_of(&buffer, from, offset, id, address);
+            return self.node_of(&buffer, from, (offset, id, address), dictionaries);
         }
         let start = (offset - from) as usize;
         verify(Bytes::from_owner(buffer).slice(start..start + len), offset, id, address)
     }
 
     /// The node with these bytes, which stays where it is unless it is compressed.
-    fn node_in_place(&self, bytes: Bytes, offset: u64, id: NodeId, address: Address) -> Result<Node> {
+    fn node_in_place(
+        &self,
+        bytes: Bytes,
+        (offset, id, address): Place,
+        dictionaries: &Dictionaries,
+    ) -> Result<Node> {
         if is_compressed(&bytes) {
-            return verify_node(compressed::decode(&bytes, &self.frames), offset, id, address);
+            let decoded = compressed::decode(&bytes, &self.frames, dictionaries);
+            return verify_node(decoded, offset, id, address);
         }
         verify(bytes, offset, id, address)
     }
@@ -457,14 +470,14 @@ impl NodeReader {
         &self,
         buffer: &AlignedBuffer,
         from: u64,
-        offset: u64,
-        id: NodeId,
-        address: Address,
+        (offset, id, address): Place,
+        dictionaries: &Dictionaries,
     ) -> Result<Node> {
         let start = (offset - from) as usize;
         let stored = &buffer[start..start + address.len() as usize];
         if is_compressed(stored) {
-            return verify_node(compressed::decode(stored, &self.frames), offset, id, address);
+            let decoded = compressed::decode(stored, &self.frames, dictionaries);
+            return verify_node(decoded, offset, id, address);
         }
         // Copied, so that a value that a user keeps does not keep a large aligned buffer.
         verify(self.frames.copy(stored), offset, id, address)

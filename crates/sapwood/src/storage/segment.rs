@@ -11,6 +11,7 @@
 
 use crate::expiring_bytes::ExpiringBytes;
 use crate::lock_order::{RankedMutex, rank};
+use crate::storage::dictionary::Dictionaries;
 use crate::storage::mapping_table::Position;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -404,6 +405,8 @@ pub(crate) struct Segments {
     /// Their numbers, side by side: each node that is read or replaced is looked up among them, and the
     /// number of an entry is behind a pointer.
     numbers: Vec<u64>,
+    /// What some of the nodes in them need to be decompressed.
+    pub dictionaries: Dictionaries,
 }
 
 impl Segments {

@@ -18,6 +18,7 @@ use crate::log_area::maplet::KeyHash;
 use crate::log_area::{Fences, LogArea};
 use crate::operation::{KeyspaceId, OperationRef};
 use crate::storage::compressed::{Compressor, StoredNode};
+use crate::storage::dictionary::Dictionary;
 use crate::storage::entries::Entries;
 use crate::storage::mapping_table::{Address, Lens, Position};
 use crate::storage::node;
@@ -189,8 +190,11 @@ impl<'a> VersionBuilder<'a> {
         let mut compressed = std::mem::take(&mut self.compressed);
         let crc = node::encode(&mut encoded, name, entries, count);
         let compressor = self.base.trees.get(&keyspace).map(|tree| Arc::clone(&tree.compressor));
+        let dictionary = compressor.as_ref().and_then(|compressor| self.dictionary(keyspace, compressor));
         let compress = |compressor: Arc<Compressor>| {
-            compressor.compress(name, &encoded, entries.records(count), &mut compressed)
+            let entries = entries.records(count);
+            let samples = self.pager.reader.buffers_max() as usize;
+            compressor.compress(name, &encoded, entries, (dictionary.as_deref(), samples), &mut compressed)
         };
         let (stored, crc) = match compressor.and_then(compress) {
             Some(crc) => (&compressed, crc),
@@ -211,6 +215,18 @@ impl<'a> VersionBuilder<'a> {
         self.encoded = encoded;
         self.compressed = compressed;
         position.map(|_| stored_len as u64)
+    }
+
+    /// The dictionary of a keyspace, which comes into the manifest with the edit if it is new.
+    fn dictionary(&mut self, keyspace: KeyspaceId, compressor: &Compressor) -> Option<Arc<Dictionary>> {
+        if let Some(found) = self.base.segments.dictionaries.get(keyspace) {
+            return Some(Arc::clone(found));
+        }
+        let trained = compressor.trained()?;
+        if !self.edit.dictionaries.iter().any(|(id, _)| *id == keyspace) {
+            self.edit.dictionaries.push((keyspace, Arc::clone(&trained)));
+        }
+        Some(trained)
     }
 
     /// The length of a leaf of this keyspace in memory, where one that is not compressed has `len` bytes.
@@ -294,15 +310,17 @@ impl<'a> VersionBuilder<'a> {
         let lens = self.base.table.address(id).map_or_else(of_stored, |address| address.lens());
         let position = self.append(id, node.bytes(), node.crc(), lens)?;
         if node.name().level == 0 && self.may_expire(node.name().keyspace) {
-            let node = node.open(self.pager.reader.frames()).map_err(|refusal| {
-                Error::corrupt(
-                    FILE,
-                    position.0,
-                    format!("{} ({id})", refusal.what),
-                    refusal.expected,
-                    refusal.found,
-                )
-            })?;
+            let node = node.open(self.pager.reader.frames(), &self.base.segments.dictionaries).map_err(
+                |refusal| {
+                    Error::corrupt(
+                        FILE,
+                        position.0,
+                        format!("{} ({id})", refusal.what),
+                        refusal.expected,
+                        refusal.found,
+                    )
+                },
+            )?;
             self.note_expiry(position, (0..node.count()).map(|index| node.record(index)));
         }
         // Keep the cached node, which has memory of its own; the given one may lie in a read-ahead buffer.

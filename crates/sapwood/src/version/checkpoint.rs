@@ -8,6 +8,7 @@
 use crate::compression::Compression;
 use crate::log_area::LogArea;
 use crate::operation::KeyspaceId;
+use crate::storage::dictionary::Dictionaries;
 use crate::storage::mapping_table::Address;
 use crate::storage::node::NodeId;
 use crate::version::edit::{Edit, NODE_IN_EDIT, NewRun, TreeName};
@@ -25,6 +26,7 @@ pub(crate) struct Checkpoint {
     first: Option<Edit>,
     trees: Box<dyn Iterator<Item = (KeyspaceId, Tree)> + Send>,
     dropped: Trees,
+    dictionaries: Dictionaries,
     addresses: Box<dyn Iterator<Item = (NodeId, Address)> + Send>,
     areas: Box<dyn Iterator<Item = (NodeId, Arc<LogArea>)> + Send>,
     last: Option<Edit>,
@@ -62,6 +64,7 @@ impl Checkpoint {
             first: Some(first),
             trees: Box::new(version.trees.each_once()),
             dropped: version.dropped.clone(),
+            dictionaries: version.segments.dictionaries.clone(),
             addresses: Box::new(version.table.told_once()),
             areas: Box::new(version.logs.told_once()),
             last: Some(last),
@@ -100,6 +103,14 @@ impl Checkpoint {
         (!trees.is_empty()).then(|| Edit { trees, dropped, ..Edit::default() })
     }
 
+    /// One an edit: each is as long as many trees.
+    fn dictionary(&mut self) -> Option<Edit> {
+        let (id, dictionary) = self.dictionaries.iter().next()?;
+        let dictionaries = vec![(id, Arc::clone(dictionary))];
+        self.dictionaries.remove(id);
+        Some(Edit { dictionaries, ..Edit::default() })
+    }
+
     fn addresses(&mut self) -> Option<Edit> {
         let set: Vec<_> = self.addresses.by_ref().take(self.portion).collect();
         (!set.is_empty()).then(|| Edit { set, ..Edit::default() })
@@ -132,6 +143,7 @@ impl Iterator for Checkpoint {
         first
             .or_else(|| self.trees())
             .or_else(|| self.dropped())
+            .or_else(|| self.dictionary())
             .or_else(|| self.addresses())
             .or_else(|| self.runs())
             .or_else(|| self.last.take())

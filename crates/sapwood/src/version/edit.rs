@@ -18,7 +18,8 @@
 //!         | 7 number used                                         bytes used in a segment now
 //!         | 18 number n (time bytes)*n                            of what was written to leaves of a segment so many bytes expire, by
 //!                                                               each of these times, at most 8, which ascend (format 9)
-//!         | 22 keyspace codec level                              leaves and log pieces of a keyspace are compressed: 1 LZ4, 2 Zstandard (format 11)
+//!         | 22 keyspace codec level                              leaves and log pieces of a keyspace are compressed: 1 LZ4, 2 Zstandard, 3 the same with a dictionary (format 11)
+//!         | 23 keyspace len dictionary                           a dictionary that nodes of a keyspace need, of at most 32 KiB (format 11)
 //!         | 8 n (id position lens crc)*n                          new addresses of nodes; lens: bits 0 to 25 bytes on the device, bits 26 to 31
 //!                                                               0, or n if it is compressed and has 2^(n/4) times as many, rounded up (format 11)
 //!         | 9 n (id)*n                                            ids set free
@@ -41,6 +42,7 @@ use crate::log_area::Fences;
 use crate::log_area::maplet::KeyHash;
 use crate::merging::{Merging, OPERATOR_NAME_MAX};
 use crate::operation::{KeyspaceId, NUMBER_MAX, SeqNo};
+use crate::storage::dictionary::{DICTIONARY_MAX, Dictionary};
 use crate::storage::mapping_table::{Address, Lens, Position};
 use crate::storage::node::{LEVEL_MAX, NodeId};
 use crate::version::Tree;
@@ -67,6 +69,8 @@ pub(crate) struct Edit {
     pub durabilities: Vec<(KeyspaceId, Durability)>,
     /// How the nodes of keyspaces are compressed from now on.
     pub compressions: Vec<(KeyspaceId, Compression)>,
+    /// New dictionaries of keyspaces.
+    pub dictionaries: Vec<(KeyspaceId, Arc<Dictionary>)>,
     /// Where queues end of which a part is in the trees.
     pub begun_flushes: Vec<SeqNo>,
     /// What the database's clock says, in milliseconds since 1970.
@@ -197,6 +201,12 @@ impl Edit {
             put_varint(out, u64::from(id.0));
             out.extend_from_slice(&compression.to_bytes());
         }
+        for (id, dictionary) in &self.dictionaries {
+            out.push(23);
+            put_varint(out, u64::from(id.0));
+            put_varint(out, dictionary.bytes().len() as u64);
+            out.extend_from_slice(dictionary.bytes());
+        }
         for end in &self.begun_flushes {
             out.push(20);
             put_varint(out, *end);
@@ -294,6 +304,7 @@ impl Edit {
             Some(22) => {
                 self.compressions.push(decode_compression(reader).ok_or("compression of a keyspace")?)
             }
+            Some(23) => self.dictionaries.push(decode_dictionary(reader).ok_or("dictionary of a keyspace")?),
             Some(20) => self.begun_flushes.push(decode_number(reader).ok_or("end of a queue")?),
             Some(17) => self.clock = Some(decode_number(reader).ok_or("time")?),
             Some(18) => {
@@ -387,6 +398,12 @@ fn decode_compression(reader: &mut Reader<'_>) -> Option<(KeyspaceId, Compressio
     Some((decode_keyspace(reader)?, Compression::from_bytes(reader.array()?)?))
 }
 
+fn decode_dictionary(reader: &mut Reader<'_>) -> Option<(KeyspaceId, Arc<Dictionary>)> {
+    let id = decode_keyspace(reader)?;
+    let len = reader.length().filter(|len| *len <= DICTIONARY_MAX)?;
+    Some((id, Dictionary::new(reader.bytes(len)?.to_vec())?))
+}
+
 fn decode_address(reader: &mut Reader<'_>) -> Option<(NodeId, Address)> {
     let id = decode_id(reader)?;
     let position = Position(reader.varint()?);
@@ -474,6 +491,7 @@ mod tests {
             last_keyspace: Some(99),
             lives: vec![(KeyspaceId(9), DefaultLife(0)), (KeyspaceId(2), DefaultLife(u64::MAX))],
             merges: vec![(KeyspaceId(9), Merging::named("add u64".into()))],
+            dictionaries: vec![(KeyspaceId(8), Dictionary::new(vec![7; 100]).unwrap())],
             compressions: vec![
                 (KeyspaceId(7), Compression::Lz4),
                 (KeyspaceId(8), Compression::Zstd { level: 19 }),

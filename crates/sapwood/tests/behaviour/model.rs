@@ -27,8 +27,13 @@ fn value(rng: &mut StdRng) -> Vec<u8> {
         1..10 => 0,
         _ => rng.random_range(0..120),
     };
-    let byte = rng.random();
-    vec![byte; len]
+    let byte: u8 = rng.random();
+    let words = [byte; 3].map(|byte| format!("{byte} of {}", byte % 16)).concat();
+    if rng.random_bool(0.5) {
+        vec![byte; len]
+    } else {
+        words.into_bytes().into_iter().cycle().take(len).collect()
+    }
 }
 
 fn pairs(range: sapwood::Range) -> Vec<(Vec<u8>, Vec<u8>)> {
@@ -119,7 +124,7 @@ fn history(seed: u64, shape: &Shape) {
     let mut db = open();
     let names = ["first", "second"];
     let mut models = [Model::new(), Model::new()];
-    let compressions = [Compression::None, Compression::Lz4, Compression::Zstd { level: 1 }];
+    let compressions = [Compression::None, Compression::Lz4, Compression::ZstdDictionary { level: 1 }];
     let compressed = |which: u64| {
         KeyspaceOptions::new().compression(compressions[((seed % 9) / (2 * which + 1)) as usize % 3])
     };

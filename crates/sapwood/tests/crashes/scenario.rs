@@ -97,7 +97,7 @@ impl Workload {
             merges: seed % 4 == 2,
             compression: match seed / 4 % 4 {
                 0 => Compression::Lz4,
-                1 => Compression::Zstd { level: 1 },
+                1 => Compression::ZstdDictionary { level: 1 },
                 _ => Compression::None,
             },
             base: (0, Stored::new()),
@@ -177,7 +177,17 @@ impl Workload {
                 batch.merge(keyspace, &key, &operand);
                 changes.push(Change::Merge(key, operand));
             } else {
-                let value = vec![self.rng.random(); self.rng.random_range(0..self.value_max)];
+                let (byte, len) = (self.rng.random::<u8>(), self.rng.random_range(0..self.value_max));
+                let value = match self.compression {
+                    // Of something that dictionaries can be made of.
+                    Compression::ZstdDictionary { .. } => format!("{byte} of {} and so on; ", byte % 16)
+                        .into_bytes()
+                        .into_iter()
+                        .cycle()
+                        .take(len)
+                        .collect(),
+                    _ => vec![byte; len],
+                };
                 if self.expires && self.rng.random_bool(0.5) {
                     let time = TIME.get() + self.rng.random_range(0..10_000);
                     batch.insert_expiring(keyspace, &key, &value, Expiry::At(at(time)));

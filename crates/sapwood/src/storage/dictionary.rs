@@ -1,0 +1,189 @@
+//! Dictionaries of Zstandard: what the leaves of a keyspace have in common, so that each need not say it itself. One is trained of the first
+//! leaves of a keyspace that is compressed with a dictionary, comes into the manifest with the first node that needs it, and stays.
+//!
+//! Invariant: a version that has an address of a node has the dictionary that the node needs.
+
+use crate::operation::KeyspaceId;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Longest dictionary in bytes: longer ones saved little more where we tried, and each is in memory twice and in every checkpoint.
+pub(crate) const DICTIONARY_MAX: usize = 32 << 10;
+
+/// Most bytes of packed leaves that a dictionary is trained of: forty times its length. The library advises a hundred times, which took longer and
+/// saved as much. A small memory budget has fewer.
+const SAMPLES: usize = 5 << 18;
+/// Samples have so many times (count) the length of a dictionary.
+const SAMPLES_TO_DICTIONARY: usize = 40;
+/// Of so many leaves (count) one is a sample, so that the first dictionary knows more than the first keys.
+const SAMPLE_OF: usize = 4;
+
+/// See the module.
+pub(crate) struct Dictionary {
+    bytes: Vec<u8>,
+    #[cfg(feature = "zstd")]
+    decoder: zstd::zstd_safe::DDict<'static>,
+}
+
+impl Dictionary {
+    /// `None` if it is empty or too long.
+    pub fn new(bytes: Vec<u8>) -> Option<Arc<Self>> {
+        if bytes.is_empty() || bytes.len() > DICTIONARY_MAX {
+            return None;
+        }
+        #[cfg(feature = "zstd")]
+        let decoder = zstd::zstd_safe::DDict::create(&bytes);
+        Some(Arc::new(Self {
+            bytes,
+            #[cfg(feature = "zstd")]
+            decoder,
+        }))
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    #[cfg(feature = "zstd")]
+    pub fn decoder(&self) -> &zstd::zstd_safe::DDict<'static> {
+        &self.decoder
+    }
+}
+
+impl std::fmt::Debug for Dictionary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a dictionary of {} bytes", self.bytes.len())
+    }
+}
+
+impl PartialEq for Dictionary {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes == other.bytes
+    }
+}
+
+impl Eq for Dictionary {}
+
+/// The dictionaries of a version, by keyspace. A clone costs nothing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Dictionaries(Option<Arc<BTreeMap<KeyspaceId, Arc<Dictionary>>>>);
+
+impl Dictionaries {
+    #[inline]
+    pub fn get(&self, keyspace: KeyspaceId) -> Option<&Arc<Dictionary>> {
+        self.0.as_ref()?.get(&keyspace)
+    }
+
+    /// Returns false if the keyspace has another one.
+    pub fn insert(&mut self, keyspace: KeyspaceId, dictionary: Arc<Dictionary>) -> bool {
+        if let Some(found) = self.get(keyspace) {
+            return *found == dictionary;
+        }
+        Arc::make_mut(self.0.get_or_insert_default()).insert(keyspace, dictionary);
+        true
+    }
+
+    /// The keyspace has no nodes any more.
+    pub fn remove(&mut self, keyspace: KeyspaceId) {
+        if self.get(keyspace).is_some()
+            && let Some(all) = &mut self.0
+        {
+            Arc::make_mut(all).remove(&keyspace);
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (KeyspaceId, &Arc<Dictionary>)> {
+        self.0.iter().flat_map(|all| all.iter().map(|(keyspace, dictionary)| (*keyspace, dictionary)))
+    }
+}
+
+/// What a dictionary is trained of.
+#[derive(Debug, Default)]
+pub(crate) struct Training {
+    seen: usize,
+    samples: Vec<u8>,
+    lens: Vec<usize>,
+    trained: Option<Arc<Dictionary>>,
+    /// Nothing could be made of the samples.
+    has_failed: bool,
+}
+
+impl Training {
+    /// The dictionary, once there is one.
+    pub fn dictionary(&self) -> Option<&Arc<Dictionary>> {
+        self.trained.as_ref()
+    }
+
+    /// Sees a packed leaf, of which it may make a sample. All samples together have `room` bytes.
+    pub fn see(&mut self, packed: &[u8], room: usize) {
+        let room = room.min(SAMPLES);
+        if self.trained.is_some() || self.has_failed || packed.len() > room / 8 {
+            return;
+        }
+        self.seen += 1;
+        if self.seen % SAMPLE_OF != 1 {
+            return;
+        }
+        self.samples.extend_from_slice(packed);
+        self.lens.push(packed.len());
+        if self.samples.len() >= room - room / 8 {
+            self.trained = train(&self.samples, &self.lens, DICTIONARY_MAX.min(room / SAMPLES_TO_DICTIONARY));
+            self.has_failed = self.trained.is_none();
+            (self.samples, self.lens) = Default::default();
+        }
+    }
+}
+
+#[cfg(feature = "zstd")]
+fn train(samples: &[u8], lens: &[usize], most: usize) -> Option<Arc<Dictionary>> {
+    Dictionary::new(zstd::dict::from_continuous(samples, lens, most).ok()?)
+}
+
+#[cfg(not(feature = "zstd"))]
+fn train(_: &[u8], _: &[usize], _: usize) -> Option<Arc<Dictionary>> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_is_trained_of_a_part_of_what_is_seen_and_only_once() {
+        for room in [64 << 10, usize::MAX] {
+            let (mut training, mut seen, most) = (Training::default(), 0, room.min(SAMPLES));
+            for number in 0u32.. {
+                let leaf = format!("{number} events of user {} were seen by {}, ", number % 97, number * 7)
+                    .repeat(20);
+                training.see(leaf.as_bytes(), room);
+                seen += leaf.len();
+                assert!(training.samples.len() <= most);
+                if training.dictionary().is_some() || training.has_failed {
+                    break;
+                }
+            }
+            let dictionary = Arc::clone(training.dictionary().expect("trained"));
+            assert!((most / 2 * SAMPLE_OF..most * (SAMPLE_OF + 1)).contains(&seen), "{seen} bytes were seen");
+            assert!(dictionary.bytes().len() <= most / SAMPLES_TO_DICTIONARY);
+            assert_eq!(training.samples.capacity(), 0, "the memory went back");
+            (0..100).for_each(|_| training.see(&[7; 1000], room));
+            assert_eq!(training.dictionary(), Some(&dictionary));
+        }
+    }
+
+    #[test]
+    fn a_keyspace_has_one_dictionary_as_long_as_it_has_nodes() {
+        let (mut all, one, two) = (Dictionaries::default(), KeyspaceId(1), KeyspaceId(2));
+        let dictionary = |byte| Dictionary::new(vec![byte; 99]).unwrap();
+        assert!(all.insert(one, dictionary(1)) && all.insert(one, dictionary(1)));
+        assert!(!all.insert(one, dictionary(2)) && all.insert(two, dictionary(2)));
+        let before = all.clone();
+        all.remove(one);
+        all.remove(KeyspaceId(3));
+        assert_eq!(all.iter().map(|(id, _)| id).collect::<Vec<_>>(), [two]);
+        assert_eq!(before.get(one), Some(&dictionary(1)), "a snapshot still reads with it");
+        assert!(
+            Dictionary::new(Vec::new()).is_none() && Dictionary::new(vec![0; DICTIONARY_MAX + 1]).is_none()
+        );
+    }
+}
