@@ -5,7 +5,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sapwood::backup::{Content, Directory, Target};
 use sapwood::merge::Append;
-use sapwood::{Builder, Database, Durability, Keyspace, KeyspaceOptions};
+use sapwood::{Builder, Compression, Database, Durability, Keyspace, KeyspaceOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -55,14 +55,18 @@ pub struct Load {
 
 impl Load {
     pub fn new(db: &Database, seed: u64) -> sapwood::Result<Self> {
-        let rows = db.keyspace("rows")?;
+        let zstd = KeyspaceOptions::new().compression(Compression::Zstd { level: 3 });
+        let rows = db.keyspace_with("rows", zstd)?;
         let last = rows.iter().next_back().transpose()?;
         let next_row =
             last.map_or(0, |(key, _)| u32::from_be_bytes(key[..4].try_into().expect("four bytes")) + 1);
         Ok(Self {
             rng: StdRng::seed_from_u64(seed),
             plain: db.keyspace("plain")?,
-            merged: db.keyspace_with("merged", KeyspaceOptions::new().merge(Append))?,
+            merged: db.keyspace_with(
+                "merged",
+                KeyspaceOptions::new().merge(Append).compression(Compression::Lz4),
+            )?,
             expiring: db
                 .keyspace_with("expiring", KeyspaceOptions::new().time_to_live(Duration::from_secs(60)))?,
             rows,

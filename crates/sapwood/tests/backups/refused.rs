@@ -3,7 +3,7 @@
 use crate::ground::{Load, directory, hash, open, options};
 use psync::{Access, Simulated, Volume};
 use sapwood::backup::{Restore, StreamWriter};
-use sapwood::{Database, Error, Expiry};
+use sapwood::{Compression, Database, Error, Expiry};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -106,6 +106,7 @@ fn the_copy_has_the_keyspaces_as_they_were() {
     let merged = copied.keyspace("merged").expect("a keyspace");
     merged.insert("key", "a").and_then(|()| merged.merge("key", "b")).expect("it merges");
     assert_eq!(merged.get("key").expect("a value").as_deref(), Some(&b"ab"[..]));
+    assert_eq!(merged.options().expect("options").is_compressed_by(), Compression::Lz4);
     let expiring = copied.keyspace("expiring").expect("a keyspace");
     expiring
         .insert_expiring("key", "value", Expiry::After(Duration::from_secs(5)))
