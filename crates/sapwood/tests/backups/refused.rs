@@ -91,6 +91,22 @@ fn a_closed_database_is_not_backed_up() {
     assert!(matches!(db.backup().run(&StreamWriter::new(Vec::new())), Err(Error::Closed)));
 }
 
+/// A stream that the first program with backups has written, of a database of format 11 with 300 records in the trees and one in the log.
+const FIRST: &[u8] = include_bytes!("format_1.stream");
+
+#[test]
+fn a_stream_of_the_first_format_is_restored() {
+    let copy = Simulated::new(3);
+    let info = Restore::from_stream(FIRST).onto(Arc::new(copy.clone())).expect("restores");
+    assert_eq!((info.number, info.sequence, info.bytes), (1, 301, FIRST.len() as u64));
+    let db = open(&copy).expect("opens");
+    let keyspace = db.keyspace("default").expect("a keyspace");
+    assert_eq!(keyspace.iter().count(), 300);
+    assert_eq!(keyspace.get("key00123").expect("reads").as_deref(), Some(&b"value of 123"[..]));
+    assert_eq!(keyspace.get("key00007").expect("reads").as_deref(), Some(&b"changed"[..]));
+    db.check().expect("sound");
+}
+
 /// A program's own merge operator is not needed to copy what it has made.
 #[test]
 fn the_copy_has_the_keyspaces_as_they_were() {

@@ -1,5 +1,6 @@
 //! Databases of older formats open, and are of the present one as soon as they are opened for writing.
 
+use sapwood::backup::{Restore, StreamWriter};
 use sapwood::{Database, Durability};
 use std::path::{Path, PathBuf};
 
@@ -79,6 +80,12 @@ fn goes_on(files: &[(&str, &[u8])]) {
     let read_only = Database::builder().read_only(true).open(&path).expect("opens for reading");
     let name = read_only.keyspaces().into_iter().next().expect("a keyspace");
     holds(&read_only, &name, 300);
+    // A backup of it has nodes and commits of the older format, and is restored as a database of the present one.
+    let stream = StreamWriter::new(Vec::new());
+    read_only.backup().run(&stream).expect("a backup");
+    let copy = dir.path().join("copy");
+    Restore::from_stream(&stream.into_inner()[..]).into_directory(&copy).expect("restores");
+    holds(&Database::open(&copy).expect("opens"), &name, 300);
     drop(read_only);
     assert_eq!(current(), files[0].1, "who only reads changes nothing");
     let db = Database::open(&path).expect("opens");
