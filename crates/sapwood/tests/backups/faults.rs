@@ -14,16 +14,17 @@ struct Ground {
 }
 
 impl Ground {
-    fn new() -> Self {
+    /// `steps`: of the load before the first backup; half as many come after it.
+    fn new(steps: usize) -> Self {
         let (source, target) = (Simulated::new(5), Simulated::new(6));
         let db = open(&source).expect("opens");
         let mut load = Load::new(&db, 5).expect("keyspaces");
-        load.run(&db, 400).expect("writes");
+        load.run(&db, steps).expect("writes");
         db.flush().expect("flushes");
         load.run(&db, 10).expect("writes");
         db.backup().run(&directory(&target)).expect("a backup");
         let first = hash(&db);
-        load.run(&db, 200).expect("writes");
+        load.run(&db, steps / 2).expect("writes");
         drop((load, db));
         Self { source, target, first }
     }
@@ -62,7 +63,7 @@ const FAULTS: [Fault; 4] = [Fault::Error, Fault::Short, Fault::NoSpace, Fault::P
 
 #[test]
 fn a_fault_at_any_operation_of_the_source_harms_no_backup() {
-    let ground = Ground::new();
+    let ground = Ground::new(400);
     let mut points = 0;
     for fault in FAULTS {
         points += each_operation(|nth| {
@@ -95,7 +96,7 @@ fn hash_beside(ground: &Ground) -> (u64, usize) {
 
 #[test]
 fn a_fault_at_any_operation_of_the_target_harms_no_backup() {
-    let ground = Ground::new();
+    let ground = Ground::new(60);
     let mut points = 0;
     for fault in FAULTS {
         points += each_operation(|nth| {
@@ -127,7 +128,7 @@ fn a_fault_at_any_operation_of_the_target_harms_no_backup() {
 /// What a restore leaves behind when it is interrupted opens as no database, and is overwritten by the next.
 #[test]
 fn a_fault_at_any_operation_of_a_restore_leaves_no_database() {
-    let ground = Ground::new();
+    let ground = Ground::new(150);
     let (mut points, mut whole) = (0, 0);
     for fault in FAULTS {
         points += each_operation(|nth| {
@@ -167,7 +168,7 @@ fn a_fault_at_any_operation_of_a_restore_leaves_no_database() {
 /// Nothing of a target that cannot be read is taken for damage, nor for a backup.
 #[test]
 fn a_fault_at_any_read_of_the_target_ends_a_restore() {
-    let ground = Ground::new();
+    let ground = Ground::new(150);
     for fault in [Fault::Error, Fault::Short, Fault::PowerOff] {
         let points = each_operation(|nth| {
             let target = ground.target.crash();
