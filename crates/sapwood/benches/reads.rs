@@ -51,11 +51,15 @@ struct Options {
     /// Sleep while the disk reads, without looking for a while whether it is done: to compare, and to count instructions
     #[arg(long)]
     asleep: bool,
+    /// Record how long the calls take, as `Builder::latencies`: to see what that costs
+    #[arg(long)]
+    latencies: bool,
 }
 
 const EXAMPLES: &str = "\\
 Examples:
   cargo bench -p sapwood --bench reads -- record --times 2000000 --threads 2
+  cargo bench -p sapwood --bench reads -- record --times 2000000 --latencies
   cargo bench -p sapwood --bench reads -- multi --records 1000000 --memory-mib 8
   cargo bench -p sapwood --bench reads -- cold --records 3000000 --memory-mib 40 --times 100000 --asleep
   valgrind --tool=callgrind --toggle-collect='reads::measured' target/release/deps/reads-* scan --len 100
@@ -127,11 +131,11 @@ fn by_threads(
 }
 
 fn main() -> Outcome {
-    let Options { kind, ground, times, len, queued, threads, asleep } = Options::parse();
+    let Options { kind, ground, times, len, queued, threads, asleep, latencies } = Options::parse();
     let dir = ground.scratch()?;
     let open = || {
         let builder = Database::builder().memory(ground.memory()).background_threads(0);
-        builder.busy_wait(!asleep).open(dir.path().join("db"))
+        builder.busy_wait(!asleep).latencies(latencies).open(dir.path().join("db"))
     };
     let mut rng = StdRng::seed_from_u64(1);
     let db = open()?;
