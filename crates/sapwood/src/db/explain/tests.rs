@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::merge::Append;
-use crate::{Database, KeyspaceOptions};
+use crate::{Compression, Database, KeyspaceOptions};
 use psync::{Simulated, Volume};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,10 +19,11 @@ fn open(volume: &Simulated) -> Database {
 }
 
 /// More data than cache, log areas with changed and removed keys, and some changes in the queue.
-fn filled(volume: &Simulated) -> Database {
+fn filled(volume: &Simulated, compression: Compression) -> Database {
     let db = open(volume);
-    let keyspace = db.keyspace("main").unwrap();
-    keyspace.ingest((0..COUNT).map(|number| (key(number), [1; 100]))).unwrap();
+    let keyspace = db.keyspace_with("main", KeyspaceOptions::new().compression(compression)).unwrap();
+    let value = |number: u32| [&number.wrapping_mul(0x9e37_79b9).to_le_bytes()[..], &[1; 96]].concat();
+    keyspace.ingest((0..COUNT).map(|number| (key(number), value(number)))).unwrap();
     for (step, value) in [(64, Some([2; 90])), (96, None)] {
         let mut batch = db.batch();
         for number in (0..COUNT).step_by(step) {
@@ -43,8 +44,14 @@ fn filled(volume: &Simulated) -> Database {
 
 #[test]
 fn steps_are_those_of_a_get_and_requests_those_of_the_device() {
+    for compression in [Compression::None, Compression::Lz4] {
+        steps_are_those_of_a_get(compression);
+    }
+}
+
+fn steps_are_those_of_a_get(compression: Compression) {
     let volume = Simulated::new(1);
-    let db = filled(&volume);
+    let db = filled(&volume, compression);
     let (keyspace, engine) = (db.keyspace("main").unwrap(), &db.handle.engine);
     let mut seen = BTreeSet::new();
     for number in [5, 6, COUNT].into_iter().chain((0..COUNT).step_by(32)).chain([0, 64, 7]) {
@@ -84,7 +91,7 @@ fn steps_are_those_of_a_get_and_requests_those_of_the_device() {
 #[test]
 fn what_is_read_again_comes_from_the_cache() {
     let volume = Simulated::new(1);
-    let db = filled(&volume);
+    let db = filled(&volume, Compression::None);
     let keyspace = db.keyspace("main").unwrap();
     let first = keyspace.explain(key(64)).unwrap();
     assert!(first.requests > 0 && first.bytes >= 512 * first.requests, "{first}");
