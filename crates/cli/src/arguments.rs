@@ -266,9 +266,30 @@ pub(crate) struct Load {
     /// How durable each commit is before the next (all is durable at the end)
     #[arg(long, value_enum, default_value_t = Durability::Buffered)]
     pub durability: Durability,
+    /// How keyspaces are compressed from now on: none, lz4, zstd or zstd-dictionary, the last two with a level if need be, as in zstd:9. New
+    /// ones are not unless told, and others stay as they are
+    #[arg(long, value_name = "CODEC[:LEVEL]", value_parser = parse_compression)]
+    pub compression: Option<sapwood::Compression>,
     /// Go on after malformed records, and count them
     #[arg(long)]
     pub skip_bad: bool,
+}
+
+fn parse_compression(text: &str) -> Result<sapwood::Compression, String> {
+    use sapwood::Compression;
+    let (codec, level) = text.split_once(':').map_or((text, None), |(codec, level)| (codec, Some(level)));
+    let level: Option<u8> = level.map(|level| level.parse().unwrap_or(0));
+    if level.is_some_and(|level| !(1..=19).contains(&level)) {
+        return Err("the level is a number from 1 to 19".to_owned());
+    }
+    match (codec, level) {
+        ("none", None) => Ok(Compression::None),
+        ("lz4", None) => Ok(Compression::Lz4),
+        ("zstd", level) => Ok(Compression::Zstd { level: level.unwrap_or(3) }),
+        ("zstd-dictionary", level) => Ok(Compression::ZstdDictionary { level: level.unwrap_or(3) }),
+        ("none" | "lz4", Some(_)) => Err(format!("{codec} has no levels")),
+        _ => Err("none, lz4, zstd, zstd:LEVEL, zstd-dictionary, or zstd-dictionary:LEVEL".to_owned()),
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

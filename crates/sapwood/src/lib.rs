@@ -1,7 +1,7 @@
 //! **Sapwood**: an embedded, ordered key-value store designed for SSDs, whose many channels work in parallel.
 //!
 //! This page is a guide: [a first program](#a-first-program), [reading](#reading), [writing](#writing),
-//! [transactions](#transactions), [durability](#durability), [snapshots](#snapshots), [tasks](#tasks), [limits](#limits), [tuning](#tuning), [errors](#errors),
+//! [transactions](#transactions), [durability](#durability), [snapshots](#snapshots), [compression](#compression), [tasks](#tasks), [limits](#limits), [tuning](#tuning), [errors](#errors),
 //! [watching it](#watching-it), [how it works](#how-it-works).
 //!
 //! # A first program
@@ -198,6 +198,22 @@
 //! ```
 //! Whether records can expire is said when a keyspace is created, and costs 6 bytes a record. The clock is the system's, or one's own
 //! ([`Builder::clock`]); it never goes back.
+//!
+//! # Compression
+//! Leaves are stored compressed if a keyspace, or the database for all that are created without saying so, has a [`Compression`]. What does
+//! not compress is stored as it is.
+//!
+//! ```
+//! # fn main() -> sapwood::Result<()> {
+//! # let dir = tempfile::tempdir().expect("a temporary directory");
+//! # let path = dir.path().join("ships.db");
+//! use sapwood::{Compression, Database, KeyspaceOptions};
+//!
+//! let db = Database::builder().compression(Compression::Lz4).open(path)?;
+//! let logbooks = KeyspaceOptions::new().compression(Compression::ZstdDictionary { level: 3 });
+//! db.keyspace_with("logbooks", logbooks)?.insert("fram 1893-07-24", "Set sail from Vardø.")?;
+//! # Ok(()) }
+//! ```
 //!
 //! # Tasks
 //! With the feature `async`, tasks of any runtime wait without holding a thread: `Keyspace::get_async`, `Keyspace::multi_get_async`,

@@ -15,7 +15,7 @@ use crate::interrupt;
 use crate::magic::{self, Found, Remedy};
 use crate::output::tell;
 use crate::progress::{Progress, human_bytes};
-use sapwood::{Batch, Database, Keyspace};
+use sapwood::{Batch, Database, Keyspace, KeyspaceOptions};
 use std::collections::HashMap;
 use std::path::Path;
 use std::time::Instant;
@@ -47,7 +47,7 @@ impl Loader<'_> {
         let name = self.options.keyspace.as_deref().or(record.keyspace.as_deref()).unwrap_or("default");
         let keyspace = match self.keyspaces.get(name) {
             Some(keyspace) => keyspace.clone(),
-            None => match self.db.keyspace(name) {
+            None => match self.db.keyspace_with(name, self.keyspace_options()) {
                 Ok(keyspace) => self.keyspaces.entry(name.to_owned()).or_insert(keyspace).clone(),
                 Err(sapwood::Error::BadName { name, reason }) => {
                     let name = shown(&name);
@@ -77,6 +77,14 @@ impl Loader<'_> {
             self.commit()?;
         }
         Ok(None)
+    }
+
+    fn keyspace_options(&self) -> KeyspaceOptions {
+        let options = KeyspaceOptions::new();
+        match self.options.compression {
+            Some(compression) => options.compression(compression),
+            None => options,
+        }
     }
 
     fn take_batch(&mut self) -> Batch {

@@ -86,6 +86,26 @@ fn every_durability_and_batch_loads_the_same() {
     }
 }
 
+#[test]
+fn every_compression_loads_the_same() {
+    let place = Place::new();
+    let text: String = (0..2500).map(|index| format!("{index:05}\tvalue of {}\n", index * 7)).collect();
+    for codec in ["none", "lz4", "zstd", "zstd:9", "zstd-dictionary"] {
+        let options = ["load", "x.db", "-k", codec, "--compression", codec];
+        place.feed(&options, text.as_bytes()).ends(0).tells("2500 records");
+        assert_eq!(place.run(&["dump", "x.db", "-k", codec]).ends(0).out, text);
+    }
+    for (codec, why) in
+        [("gzip", "lz4"), ("lz4:3", "no levels"), ("zstd:x", "1 to 19"), ("zstd:77", "1 to 19")]
+    {
+        place
+            .feed(&["load", "x.db", "-k", "other", "--compression", codec], text.as_bytes())
+            .ends(2)
+            .tells(why);
+    }
+    assert_eq!(place.run(&["scan", "x.db", "--count", "-k", "lz4"]).ends(0).out, "2500\n");
+}
+
 /// Numbers of more digits than a processor's have stay apart, as keys and in values, through every format.
 #[test]
 fn numbers_keep_their_digits() {

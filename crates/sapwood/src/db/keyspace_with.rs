@@ -137,7 +137,8 @@ mod tests {
     use std::sync::Arc;
 
     fn open(volume: &Simulated) -> Database {
-        let builder = Database::builder().memory(4 << 20).background_threads(0);
+        let builder =
+            Database::builder().memory(4 << 20).background_threads(0).durability(crate::Durability::Buffered);
         builder.open_on(Arc::new(volume.clone()) as Arc<dyn Volume>).unwrap()
     }
 
@@ -175,11 +176,11 @@ mod tests {
             (from..to).for_each(|number| keyspace.insert(number.to_be_bytes(), value(number)).unwrap());
             db.flush().unwrap();
         };
-        load(&db, 0, 20_000);
+        load(&db, 0, 60_000);
         let dictionaries =
             |db: &Database| db.handle.engine.state.load().version.segments.dictionaries.iter().count();
         assert_eq!(dictionaries(&db), 1);
-        for round in 1..4 {
+        for round in 3..6 {
             db.close().unwrap();
             db = open(&volume);
             load(&db, 20_000 * round, 20_000 * (round + 1));

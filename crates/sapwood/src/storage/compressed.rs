@@ -316,10 +316,10 @@ impl Compressor {
             out.resize(HEAD, 0);
             let (count, most) = (entries.len(), encoded.len() - encoded.len() / SAVES);
             pack(&mut scratch.packed, entries);
-            let trains =
-                matches!(self.compression, Compression::ZstdDictionary { .. }) && dictionary.is_none();
-            if trains && name.level == 0 {
-                self.training.lock().see(&scratch.packed, samples);
+            if let (Compression::ZstdDictionary { level }, None, 0) =
+                (self.compression, dictionary, name.level)
+            {
+                self.training.lock().see(&scratch.packed, samples, level);
             }
             let packed = scratch.packed.len();
             let compressed = scratch.compress(how, out, most.saturating_sub(HEAD));

@@ -13,6 +13,9 @@ pub(crate) const DICTIONARY_MAX: usize = 32 << 10;
 /// Most bytes of packed leaves that a dictionary is trained of: forty times its length. The library advises a hundred times, which took longer and
 /// saved as much. A small memory budget has fewer.
 const SAMPLES: usize = 5 << 18;
+/// A dictionary saves at least this part (a 32nd) of what nodes have without one: each is in every checkpoint, and in memory.
+#[cfg_attr(not(feature = "zstd"), allow(dead_code, reason = "there is no dictionary"))]
+const PAYS: usize = 32;
 /// Samples have so many times (count) the length of a dictionary.
 const SAMPLES_TO_DICTIONARY: usize = 40;
 /// Of so many leaves (count) one is a sample, so that the first dictionary knows more than the first keys.
@@ -114,8 +117,8 @@ impl Training {
         self.trained.as_ref()
     }
 
-    /// Sees a packed leaf, of which it may make a sample. All samples together have `room` bytes.
-    pub fn see(&mut self, packed: &[u8], room: usize) {
+    /// Sees a packed leaf, of which it may make a sample. All samples together have `room` bytes. The dictionary is for this level.
+    pub fn see(&mut self, packed: &[u8], room: usize, level: u8) {
         let room = room.min(SAMPLES);
         if self.trained.is_some() || self.has_failed || packed.len() > room / 8 {
             return;
@@ -127,20 +130,37 @@ impl Training {
         self.samples.extend_from_slice(packed);
         self.lens.push(packed.len());
         if self.samples.len() >= room - room / 8 {
-            self.trained = train(&self.samples, &self.lens, DICTIONARY_MAX.min(room / SAMPLES_TO_DICTIONARY));
+            self.trained =
+                train(&self.samples, &self.lens, DICTIONARY_MAX.min(room / SAMPLES_TO_DICTIONARY), level);
             self.has_failed = self.trained.is_none();
             (self.samples, self.lens) = Default::default();
         }
     }
 }
 
+/// Trains a dictionary of at most `most` bytes of the first three quarters of the samples. The others must become shorter by it: one that is made of too
+/// few, or of what has little in common, makes nodes longer.
 #[cfg(feature = "zstd")]
-fn train(samples: &[u8], lens: &[usize], most: usize) -> Option<Arc<Dictionary>> {
-    Dictionary::new(zstd::dict::from_continuous(samples, lens, most).ok()?)
+fn train(samples: &[u8], lens: &[usize], most: usize, level: u8) -> Option<Arc<Dictionary>> {
+    use zstd::zstd_safe::{CCtx, CDict, compress_bound};
+    let (of_training, of_test) = lens.split_at(lens.len() / 4 * 3);
+    let (training, mut test) = samples.split_at(of_training.iter().sum());
+    let bytes = zstd::dict::from_continuous(training, of_training, most).ok()?;
+    let level = i32::from(level);
+    let (mut encoder, with) = (CCtx::create(), CDict::create(&bytes, level));
+    let (mut lens_with, mut lens_without) = (0, 0);
+    for len in of_test {
+        let sample;
+        (sample, test) = test.split_at(*len);
+        let mut out = vec![0; compress_bound(*len)];
+        lens_with += encoder.compress_using_cdict(&mut out[..], sample, &with).ok()?;
+        lens_without += encoder.compress(&mut out[..], sample, level).ok()?;
+    }
+    if lens_with + lens_without / PAYS > lens_without { None } else { Dictionary::new(bytes) }
 }
 
 #[cfg(not(feature = "zstd"))]
-fn train(_: &[u8], _: &[usize], _: usize) -> Option<Arc<Dictionary>> {
+fn train(_: &[u8], _: &[usize], _: usize, _: u8) -> Option<Arc<Dictionary>> {
     None
 }
 
@@ -155,7 +175,7 @@ mod tests {
             for number in 0u32.. {
                 let leaf = format!("{number} events of user {} were seen by {}, ", number % 97, number * 7)
                     .repeat(20);
-                training.see(leaf.as_bytes(), room);
+                training.see(leaf.as_bytes(), room, 3);
                 seen += leaf.len();
                 assert!(training.samples.len() <= most);
                 if training.dictionary().is_some() || training.has_failed {
@@ -166,7 +186,7 @@ mod tests {
             assert!((most / 2 * SAMPLE_OF..most * (SAMPLE_OF + 1)).contains(&seen), "{seen} bytes were seen");
             assert!(dictionary.bytes().len() <= most / SAMPLES_TO_DICTIONARY);
             assert_eq!(training.samples.capacity(), 0, "the memory went back");
-            (0..100).for_each(|_| training.see(&[7; 1000], room));
+            (0..100).for_each(|_| training.see(&[7; 1000], room, 3));
             assert_eq!(training.dictionary(), Some(&dictionary));
         }
     }
@@ -185,5 +205,20 @@ mod tests {
         assert!(
             Dictionary::new(Vec::new()).is_none() && Dictionary::new(vec![0; DICTIONARY_MAX + 1]).is_none()
         );
+    }
+
+    /// One that was trained of random bytes made nodes longer.
+    #[test]
+    fn what_has_nothing_in_common_gets_none() {
+        use rand::rngs::StdRng;
+        use rand::{Rng, SeedableRng};
+        let (mut training, mut rng) = (Training::default(), StdRng::seed_from_u64(1));
+        while !training.has_failed {
+            let mut leaf = [0; 4000];
+            rng.fill(&mut leaf[..]);
+            training.see(&leaf, 128 << 10, 3);
+            assert!(training.dictionary().is_none());
+        }
+        assert_eq!(training.samples.capacity(), 0, "the memory went back");
     }
 }

@@ -193,7 +193,8 @@ impl<'a> VersionBuilder<'a> {
         let dictionary = compressor.as_ref().and_then(|compressor| self.dictionary(keyspace, compressor));
         let compress = |compressor: Arc<Compressor>| {
             let entries = entries.records(count);
-            let samples = self.pager.reader.buffers_max() as usize;
+            // A sixteenth of the memory budget.
+            let samples = 4 * self.pager.reader.buffers_max() as usize;
             compressor.compress(name, &encoded, entries, (dictionary.as_deref(), samples), &mut compressed)
         };
         let (stored, crc) = match compressor.and_then(compress) {

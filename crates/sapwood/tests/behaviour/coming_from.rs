@@ -1,7 +1,7 @@
 //! The lines of docs/coming-from.md, compiled and run. The page may have no other.
 
 use sapwood::backup::{Directory, Restore};
-use sapwood::{Database, Durability, KeyspaceOptions, Result};
+use sapwood::{Compression, Database, Durability, KeyspaceOptions, Result};
 use std::time::Duration;
 
 const PAGE: &str = include_str!("../../../../docs/coming-from.md");
@@ -57,6 +57,7 @@ fn the_lines_of_the_page_run() -> Result<()> {
     tx.commit()?;
 
     _ = db.keyspace_with("cache", KeyspaceOptions::new().time_to_live(Duration::from_secs(60)))?;
+    db.keyspace_with("logs", KeyspaceOptions::new().compression(Compression::ZstdDictionary { level: 3 }))?;
     assert!(ships.pop_first()?.is_some() && ships.pop_last()?.is_some());
     db.sync()?;
     db.flush()?;
