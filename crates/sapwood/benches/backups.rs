@@ -32,7 +32,7 @@ struct Options {
 const EXAMPLES: &str = "\
 Examples:
   cargo bench -p sapwood --bench backups -- --dir /mnt/disk
-  cargo bench -p sapwood --bench backups -- --records 50M --memory 256M";
+  cargo bench -p sapwood --bench backups -- --records 50000000 --memory-mib 256";
 
 /// What a request has.
 const REQUEST: usize = 1 << 20;

@@ -6,6 +6,7 @@ use psync::Simulated;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sapwood::backup::{self, Restore, StreamWriter};
+use sapwood::{Compression, Durability, KeyspaceOptions};
 use std::io;
 use std::sync::{Arc, Mutex};
 
@@ -143,4 +144,29 @@ fn a_database_that_is_open_read_only_is_backed_up() {
     db.backup().run(&directory(&target)).expect("a backup");
     assert!(source.operations() > before);
     compare(&target, expected, 1);
+}
+
+/// The dictionary of a keyspace, without which its leaves cannot be read, comes along.
+#[test]
+fn what_is_compressed_with_a_dictionary_is_read_in_the_copy() {
+    let [plain, with_dictionary] = [Compression::Zstd { level: 3 }, Compression::ZstdDictionary { level: 3 }]
+        .map(|compression| {
+            let db = open(&Simulated::new(1)).expect("opens");
+            let options = KeyspaceOptions::new().compression(compression);
+            let ships = db.keyspace_with("ships", options).expect("a keyspace");
+            for number in 0..30_000u32 {
+                let value =
+                    format!("{{\"ship\":{number},\"built\":{},\"harbour\":\"Bergen\"}}", 1800 + number % 200);
+                ships
+                    .with_durability(Durability::Buffered)
+                    .insert(number.to_be_bytes(), value)
+                    .expect("inserts");
+            }
+            db.compact().expect("compacts");
+            let target = Simulated::new(2);
+            let taken = db.backup().run(&directory(&target)).expect("a backup");
+            compare(&target, hash(&db), 1);
+            taken.bytes
+        });
+    assert!(with_dictionary < plain / 100 * 97, "{with_dictionary} bytes, {plain} without a dictionary");
 }
