@@ -44,6 +44,8 @@ macro_rules! ranks {
 ranks! {
     /// The stream that a backup goes to: written while the database is read.
     BackupStream,
+    /// Files of a directory of backups that are not durable yet.
+    BackupFiles,
     /// Closing a database, and the lock of its directory.
     Close,
     /// The background work, which closing waits for.

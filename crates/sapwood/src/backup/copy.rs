@@ -155,6 +155,15 @@ impl<'p> Backup<'p> {
     /// commits without durability find no space in the log; [`Error::Poisoned`]; [`Error::Closed`]; I/O errors.
     pub fn run(mut self, target: &dyn Target) -> Result<BackupInfo> {
         let _lock = called(target, "lock", "the target", target.lock())?;
+        self.take(target).inspect_err(|_| {
+            // What was copied is there for the next one.
+            if let Err(error) = target.sync() {
+                tracing::warn!(%error, "what was copied before is copied again");
+            }
+        })
+    }
+
+    fn take(&mut self, target: &dyn Target) -> Result<BackupInfo> {
         let listing = Listing::read(target)?;
         let number = listing.next_number();
         let volume = Arc::clone(&self.source.volume);
@@ -221,10 +230,12 @@ impl<'p> Backup<'p> {
             segments: segments.collect(),
         };
         self.check_open()?;
+        called(target, "sync", "blobs", target.sync())?;
         check_named(target, &manifest)?;
         let content = manifest.encode();
         let seal =
             put(target, BlobName::Manifest(number), &manifest.header(), &mut |blob| Ok(blob.put(&content)?))?;
+        called(target, "sync", "the manifest", target.sync())?;
         if let Err(error) = remove_unnamed(target) {
             tracing::warn!(%error, "blobs that no backup needs were not removed; the next backup does it");
         }

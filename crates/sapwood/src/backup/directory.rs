@@ -1,16 +1,21 @@
 //! A directory of backups. A blob is a file.
 //!
 //! ```text
-//! put: NAME.tmp written ─▶ synced ─▶ renamed to NAME ─▶ directory synced
+//! put: NAME.tmp written, past the page cache ──▶ with those before it: each synced and renamed to NAME ─▶ directory synced
 //! ```
+//! Many blobs are short, and a sync costs as much as writing some megabytes. Files that are on the device when the first of them is
+//! synced share the commit of the file system's journal, and the sync of the directory.
+//!
 //! Invariant: a file without `.tmp` at the end of its name is whole and durable.
 
 use super::target::{Content, Target};
 use crate::error::{Error, Result};
-use psync::{Access, Disk, DiskOptions, FileId, LockKind, Read, Volume, Write};
+use crate::lock_order::{RankedMutex, rank};
+use psync::{Access, AlignedBuffer, Disk, DiskOptions, FileId, LockKind, Read, Volume, Write};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// What an unfinished file's name ends with.
 const UNFINISHED: &str = ".tmp";
@@ -30,6 +35,7 @@ const UNFINISHED: &str = ".tmp";
 /// ```
 pub struct Directory {
     volume: Arc<dyn Volume>,
+    waiting: RankedMutex<rank::BackupFiles, Waiting>,
 }
 
 impl Directory {
@@ -46,8 +52,7 @@ impl Directory {
     /// # Errors
     /// I/O errors.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        let options = DiskOptions { direct: false, ..DiskOptions::default() };
-        Ok(Self::on(Arc::new(Disk::open(path, options)?)))
+        Ok(Self::on(Arc::new(Disk::open(path, DiskOptions::default())?)))
     }
 
     /// A target on any [`Volume`], for example a simulated one.
@@ -63,18 +68,66 @@ impl Directory {
     /// # Ok(()) }
     /// ```
     pub fn on(volume: Arc<dyn Volume>) -> Self {
-        Self { volume }
+        Self { volume, waiting: RankedMutex::default() }
     }
 
-    fn write(&self, file: FileId, content: &mut Content<'_>) -> io::Result<()> {
-        self.volume.resize(file, 0).map_err(io_error)?;
-        let out = FileWriter { volume: &*self.volume, file, at: 0 };
-        // Heads of chunks are gathered; chunks are longer, and go by.
-        let mut out = io::BufWriter::with_capacity(4096, out);
-        content(&mut out)?;
-        io::Write::flush(&mut out)?;
-        self.volume.sync(file).map_err(io_error)
+    /// Makes the files durable that wait for it, and gives them their names.
+    fn settle(&self) -> io::Result<()> {
+        let waiting = std::mem::take(&mut *self.waiting.lock());
+        if waiting.files.is_empty() {
+            return Ok(());
+        }
+        let mut result = Ok(());
+        for Unfinished { file, name } in waiting.files {
+            if result.is_ok() {
+                result = self.volume.sync(file);
+            }
+            result = result.and(self.volume.close(file));
+            let unfinished = unfinished(&name);
+            if result.is_ok() {
+                result = self.volume.rename(&unfinished, &name);
+            }
+            if result.is_err() {
+                // Its space may be needed; the next backup removes what is left.
+                let _ = self.volume.remove(&unfinished);
+            }
+        }
+        result.and_then(|()| self.volume.sync_directory()).map_err(io_error)
     }
+}
+
+/// Files that have no name of their own yet.
+#[derive(Default)]
+struct Waiting {
+    files: Vec<Unfinished>,
+    bytes: u64,
+    since: Option<Instant>,
+}
+
+impl Waiting {
+    /// Whether what waits is worth a sync: more would be copied again after a kill.
+    fn is_much(&self) -> bool {
+        let is_old = self.since.is_some_and(|since| since.elapsed() >= WAITS);
+        self.files.len() >= FILES || self.bytes >= BYTES || is_old
+    }
+}
+
+/// A file that was written.
+struct Unfinished {
+    file: FileId,
+    name: String,
+}
+
+/// Files (count) and their bytes that are made durable together, and how long they wait at most: so many that a sync costs little
+/// beside them, and so few that little is lost.
+const FILES: usize = 64;
+const BYTES: u64 = 64 << 20;
+const WAITS: Duration = Duration::from_secs(1);
+/// Bytes that are written at a time: enough for a device's full speed, and little memory.
+const WRITE: usize = 1 << 20;
+
+fn unfinished(name: &str) -> String {
+    format!("{name}{UNFINISHED}")
 }
 
 /// An error of a volume, as that of a target.
@@ -82,20 +135,53 @@ fn io_error(error: psync::Error) -> io::Error {
     Error::from(error).into()
 }
 
-/// Appends to a file.
+/// Writes a file from front to back, past the page cache where that is possible.
 struct FileWriter<'v> {
     volume: &'v dyn Volume,
     file: FileId,
     at: u64,
+    buffer: AlignedBuffer,
+    filled: usize,
+}
+
+impl<'v> FileWriter<'v> {
+    fn new(volume: &'v dyn Volume, file: FileId) -> Self {
+        let buffer = AlignedBuffer::new(WRITE.next_multiple_of(volume.limits().alignment));
+        Self { volume, file, at: 0, buffer, filled: 0 }
+    }
+
+    fn put(&mut self, len: usize) -> io::Result<()> {
+        let data = &self.buffer[..len];
+        self.volume.write(&[Write { file: self.file, offset: self.at, data }]).map_err(io_error)?;
+        self.at += len as u64;
+        self.filled = 0;
+        Ok(())
+    }
+
+    /// Writes what is left, and returns the length of the file.
+    fn finish(mut self) -> io::Result<u64> {
+        let len = self.at + self.filled as u64;
+        let padded = self.filled.next_multiple_of(self.volume.limits().alignment);
+        if padded > 0 {
+            self.buffer[self.filled..padded].fill(0);
+            self.put(padded)?;
+        }
+        if self.at > len {
+            self.volume.resize(self.file, len).map_err(io_error)?;
+        }
+        Ok(len)
+    }
 }
 
 impl io::Write for FileWriter<'_> {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        if !data.is_empty() {
-            self.volume.write(&[Write { file: self.file, offset: self.at, data }]).map_err(io_error)?;
-            self.at += data.len() as u64;
+        let taken = data.len().min(self.buffer.len() - self.filled);
+        self.buffer[self.filled..self.filled + taken].copy_from_slice(&data[..taken]);
+        self.filled += taken;
+        if self.filled == self.buffer.len() {
+            self.put(self.filled)?;
         }
-        Ok(data.len())
+        Ok(taken)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -105,19 +191,33 @@ impl io::Write for FileWriter<'_> {
 
 impl Target for Directory {
     fn put(&self, name: &str, content: &mut Content<'_>) -> io::Result<()> {
-        let unfinished = format!("{name}{UNFINISHED}");
-        let access = Access { write: true, create: true, ..Access::default() };
+        let unfinished = unfinished(name);
+        let access = Access { write: true, create: true, direct: true, ..Access::default() };
         let file = self.volume.open(&unfinished, access).map_err(io_error)?;
-        let written = self.write(file, content);
-        let closed = self.volume.close(file).map_err(io_error);
-        let renamed =
-            written.and(closed).and_then(|()| self.volume.rename(&unfinished, name).map_err(io_error));
-        if let Err(error) = renamed {
-            // Its space may be needed; the next backup removes what is left.
-            let _ = self.volume.remove(&unfinished);
-            return Err(error);
-        }
-        self.volume.sync_directory().map_err(io_error)
+        let written = self.volume.resize(file, 0).map_err(io_error).and_then(|()| {
+            let mut out = FileWriter::new(&*self.volume, file);
+            content(&mut out)?;
+            out.finish()
+        });
+        let bytes = match written {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                let _ = self.volume.close(file);
+                let _ = self.volume.remove(&unfinished);
+                return Err(error);
+            }
+        };
+        let mut waiting = self.waiting.lock();
+        waiting.files.push(Unfinished { file, name: name.to_owned() });
+        waiting.bytes += bytes;
+        waiting.since.get_or_insert_with(Instant::now);
+        let is_much = waiting.is_much();
+        drop(waiting);
+        if is_much { self.settle() } else { Ok(()) }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.settle()
     }
 
     fn get(&self, name: &str, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
@@ -170,6 +270,15 @@ impl Target for Directory {
             // As with any target that cannot be locked.
             Err(psync::Error::NoLocks { .. }) => Ok(Box::new(())),
             Err(error) => Err(io_error(error)),
+        }
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // What was not synced was not promised.
+        for Unfinished { file, .. } in std::mem::take(&mut *self.waiting.lock()).files {
+            let _ = self.volume.close(file);
         }
     }
 }

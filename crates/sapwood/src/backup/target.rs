@@ -61,8 +61,9 @@ pub type Content<'c> = dyn FnMut(&mut dyn io::Write) -> io::Result<()> + 'c;
 /// # Ok(()) }
 /// ```
 pub trait Target: Send + Sync {
-    /// Makes a blob of what `content` writes, or replaces the blob of this name. When it returns, the blob is whole and durable. If
-    /// it fails, or the process dies meanwhile, there is no blob of this name, or the one that was there before. `content` is called once.
+    /// Makes a blob of what `content` writes, or replaces the blob of this name. The blob is whole and durable when [`sync`](Target::sync)
+    /// has returned after it, at the latest. If it fails, or the process dies before, there is no blob of this name, or the one that was
+    /// there before, or all of it. `content` is called once.
     ///
     /// # Errors
     /// What `content` returns, and the target's own.
@@ -85,6 +86,14 @@ pub trait Target: Send + Sync {
     /// # Errors
     /// The target's own; some of them may be gone.
     fn delete(&self, names: &[String]) -> io::Result<()>;
+
+    /// Makes all blobs durable that were put before. The default does nothing: it is for targets that do so when a blob is put.
+    ///
+    /// # Errors
+    /// The target's own. Blobs that were put since the last call may be gone.
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Where it is, for messages: a path or an address.
     fn describe(&self) -> String;

@@ -76,7 +76,9 @@ fn blobs_of_another_backup_are_found() {
     for kind in ["log", "version", "backup"] {
         let image = target.crash();
         let bytes = image.read_file(&format!("{kind}-000001")).expect("a blob");
-        directory(&image).put(&format!("{kind}-000002"), &mut |out| out.write_all(&bytes)).expect("puts");
+        let changed = directory(&image);
+        let name = format!("{kind}-000002");
+        changed.put(&name, &mut |out| out.write_all(&bytes)).and_then(|()| changed.sync()).expect("puts");
         let found = Restore::from(&directory(&image)).number(2).verify();
         assert!(matches!(found, Err(Error::BackupDamaged { .. })), "{kind}: {found:?}");
     }

@@ -191,6 +191,10 @@ impl Target for Watched<'_> {
         self.inner.delete(names)
     }
 
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()
+    }
+
     fn describe(&self) -> String {
         self.inner.describe()
     }

@@ -191,7 +191,11 @@ fn what_no_backup_needs_any_more_is_removed() {
     }
     assert_eq!(of_target(&target), 0);
     // Nothing was there of strangers' files.
-    directory(&target).put("readme", &mut |out| out.write_all(b"hello")).expect("puts");
+    let strangers = directory(&target);
+    strangers
+        .put("readme", &mut |out| out.write_all(b"hello"))
+        .and_then(|()| strangers.sync())
+        .expect("puts");
     db.backup().run(&directory(&target)).expect("a backup");
     backup::remove(&directory(&target), 1).expect("removes");
     assert_eq!(target.read_file("readme").expect("it is left alone"), b"hello");
