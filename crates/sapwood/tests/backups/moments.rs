@@ -155,8 +155,20 @@ fn what_is_compressed_with_a_dictionary_is_read_in_the_copy() {
             let options = KeyspaceOptions::new().compression(compression);
             let ships = db.keyspace_with("ships", options).expect("a keyspace");
             for number in 0..30_000u32 {
+                let words = [
+                    "schooner",
+                    "brigantine",
+                    "whaler",
+                    "Bergen",
+                    "Valparaíso",
+                    "launched",
+                    "refitted",
+                    "lost at sea",
+                ];
+                let word = |turn: u32| words[(number.wrapping_mul(2_654_435_761) >> (3 * turn)) as usize % 8];
+                let value: Vec<_> = (0..9).map(word).collect();
                 let value =
-                    format!("{{\"ship\":{number},\"built\":{},\"harbour\":\"Bergen\"}}", 1800 + number % 200);
+                    format!("{{\"logbook of the ship\":{number},\"notes\":\"{}\"}}", value.join(", "));
                 ships
                     .with_durability(Durability::Buffered)
                     .insert(number.to_be_bytes(), value)
