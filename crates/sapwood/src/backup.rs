@@ -8,7 +8,7 @@
 //! The moment is that of a snapshot: a version of the trees, and what the log has that is not in them. The version is held as a
 //! snapshot holds it, so nothing that it can reach is overwritten; the files of the log are kept until they are copied, which is
 //! done first. Segments are written once, from the beginning to the end, and their numbers are not used again: what an
-//! earlier backup has of a segment is the beginning of what this one needs, and is neither read nor written again ([`reuse`]). A backup
+//! earlier backup has of a segment is the beginning of what this one needs, and is neither read nor written again (`reuse`). A backup
 //! that was interrupted leaves blobs that no manifest names, and the next one finds them in the same way.
 //!
 //! Invariants:
@@ -16,7 +16,7 @@
 //! 2. A part of a segment is taken over only if every live node in it is the one that the target's version tells of.
 //! 3. Every live node is checked when it is copied, and every byte when it is read back.
 //! 4. No directory has a `CURRENT` before all that was restored is durable in it.
-//! 5. Memory: [`BUFFERS`](copy::BUFFERS) buffers, one chunk of a blob, lists of segments, and of some nodes at a time. Restoring: the
+//! 5. Memory: `copy::BUFFERS` buffers, one chunk of a blob, lists of segments, and of some nodes at a time. Restoring: the
 //!    version besides, as when the database is open.
 
 mod assembly;
