@@ -37,7 +37,7 @@ struct Options {
 const EXAMPLES: &str = "\
 Examples:
   cargo bench -p sapwood --bench merges -- --dir /mnt/disk
-  cargo bench -p sapwood --bench merges -- --records 50M --memory 256M";
+  cargo bench -p sapwood --bench merges -- --records 50000000 --memory-mib 256";
 
 const KINDS: [&str; 3] = ["merge", "update", "insert"];
 
