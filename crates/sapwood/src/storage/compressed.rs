@@ -25,7 +25,7 @@ use crate::compression::Compression;
 use crate::lock_order::{RankedMutex, rank};
 use crate::storage::dictionary::{Dictionaries, Dictionary, Training};
 use crate::storage::frames::Frames;
-use crate::storage::node::{self, HEADER, NODE_LEN_MAX, Name, Node, Refusal, refuse};
+use crate::storage::node::{self, HEADER, Header, NODE_LEN_MAX, Name, Node, Refusal, refuse};
 use crate::storage::packed::{pack, unpack};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -86,22 +86,15 @@ pub(crate) fn is_compressed(stored: &[u8]) -> bool {
     stored.get(CODEC_AT).is_some_and(|codec| *codec != 0)
 }
 
-/// The header of a node, compressed or not, whose checksum is right.
-struct Head {
-    name: Name,
-    count: u32,
-    crc: u32,
-}
-
 /// Checks all that can be checked of a stored node without decompressing it.
-fn check(stored: &[u8]) -> Result<Head, Refusal> {
+fn check(stored: &[u8]) -> Result<Header, Refusal> {
     let head = node::decode_header(stored)?;
     let (name, is_compressed) = (head.name, is_compressed(stored));
     if is_compressed && (name.is_inner() || stored[CODEC_AT] > ZSTD_DICTIONARY || stored.len() < HEAD) {
         let (expected, codec) = ("that of a compressed leaf or log piece", stored[CODEC_AT]);
         return refuse(CODEC_AT, "codec of a node", expected, format!("codec {codec}, level {}", name.level));
     }
-    Ok(Head { name, count: head.count, crc: head.crc })
+    Ok(head)
 }
 
 /// Decodes a compressed node into a frame, and checks every byte.
@@ -110,7 +103,7 @@ pub(crate) fn decode(
     frames: &Arc<Frames>,
     dictionaries: &Dictionaries,
 ) -> Result<Node, Refusal> {
-    let Head { name, count, crc } = check(stored)?;
+    let Header { name, count, crc } = check(stored)?;
     let dictionary = dictionaries.get(name.keyspace).filter(|_| stored[CODEC_AT] == ZSTD_DICTIONARY);
     if dictionary.is_none() && stored[CODEC_AT] == ZSTD_DICTIONARY {
         return refuse(CODEC_AT, "codec of a node", "a dictionary of its keyspace", "none");
@@ -366,7 +359,7 @@ pub(crate) struct StoredNode {
 
 impl StoredNode {
     pub fn decode(bytes: bytes::Bytes) -> Result<Self, Refusal> {
-        let Head { name, crc, .. } = check(&bytes)?;
+        let Header { name, crc, .. } = check(&bytes)?;
         Ok(Self { bytes, name, crc })
     }
 

@@ -444,11 +444,12 @@ impl NodeReader {
         dictionaries: &Dictionaries,
     ) -> Result<Node> {
         let len = address.len() as usize;
-        if keep.is_copied(len) || is_compressed(&buffer[(offset - from) as usize..]) {
+        if keep.is_copied(len) {
             return self.node_of(&buffer, from, (offset, id, address), dictionaries);
         }
         let start = (offset - from) as usize;
-        verify(Bytes::from_owner(buffer).slice(start..start + len), offset, id, address)
+        let bytes = Bytes::from_owner(buffer).slice(start..start + len);
+        self.node_in_place(bytes, (offset, id, address), dictionaries)
     }
 
     /// The node with these bytes, which stays where it is unless it is compressed.
