@@ -1,0 +1,68 @@
+//! Which kind of I/O error an error is, for programs that treat all errors by kind.
+
+use crate::error::Error;
+
+impl Error {
+    /// The kind of I/O error that comes nearest, for programs that treat all errors by kind.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// let opened = sapwood::Database::builder().create(false).open(dir.path().join("ships.db"));
+    /// assert!(opened.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound));
+    /// # Ok(()) }
+    /// ```
+    pub fn kind(&self) -> std::io::ErrorKind {
+        use std::io::ErrorKind;
+        match self {
+            Error::DiskFull(_) => ErrorKind::StorageFull,
+            Error::Exhausted(_) => ErrorKind::OutOfMemory,
+            Error::Corrupt { .. }
+            | Error::Damaged { .. }
+            | Error::BackupDamaged { .. }
+            | Error::Schema { .. }
+            | Error::Decode { .. } => ErrorKind::InvalidData,
+            Error::BackupTarget { source, .. } => source.kind(),
+            Error::NotEmpty { .. } => ErrorKind::DirectoryNotEmpty,
+            Error::NoKeyspace { .. }
+            | Error::NoBackup { .. }
+            | Error::Missing { .. }
+            | Error::KeyspaceDropped { .. }
+            | Error::Gone { .. } => ErrorKind::NotFound,
+            Error::NotWritable { .. } => ErrorKind::PermissionDenied,
+            Error::ReadOnly => ErrorKind::ReadOnlyFilesystem,
+            // Not `Interrupted`: loops of the standard library would repeat a part of the transaction.
+            Error::Locked { .. } | Error::Conflict { .. } => ErrorKind::ResourceBusy,
+            Error::KeyEmpty
+            | Error::KeyTooLong { .. }
+            | Error::ValueTooLong { .. }
+            | Error::BatchTooLarge { .. }
+            | Error::NotSorted { .. }
+            | Error::BadName { .. }
+            | Error::NoExpiry { .. }
+            | Error::Encode { .. }
+            | Error::NoMergeOperator { .. }
+            | Error::OtherMergeOperator { .. }
+            | Error::UnknownMergeOperator { .. }
+            | Error::BadOperand { .. }
+            | Error::BadOption { .. }
+            | Error::NoSavepoint
+            | Error::Foreign { .. } => ErrorKind::InvalidInput,
+            _ => ErrorKind::Other,
+        }
+    }
+}
+
+/// For programs whose errors are those of I/O. The [`Error`] is the source, and tells more than the kind.
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// # let dir = tempfile::tempdir()?;
+/// let db = sapwood::Database::open(dir.path().join("ships.db"))?; // in a function that returns std::io::Result
+/// # Ok(()) }
+/// ```
+impl From<Error> for std::io::Error {
+    fn from(error: Error) -> Self {
+        Self::new(error.kind(), error)
+    }
+}
