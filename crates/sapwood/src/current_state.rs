@@ -209,11 +209,22 @@ impl CurrentState {
         self.visible.store(seq, Ordering::Release);
     }
 
-    /// The view of a reader that begins now. The order of the two loads matters: see [`crate::db::snapshot`].
+    /// The view of a reader that begins now. The order of the loads matters: see [`crate::db::snapshot`].
     pub fn view(&self) -> (Arc<State>, SeqNo) {
-        let state = self.load_full();
-        let seq = self.visible();
-        (state, seq)
+        self.view_while(|| ())
+    }
+
+    /// The same; `between` runs between the loads of the state and of the number. A commit that came behind an ingestion must not be
+    /// seen in a state without the ingested records.
+    pub fn view_while(&self, mut between: impl FnMut()) -> (Arc<State>, SeqNo) {
+        loop {
+            let state = self.load_full();
+            between();
+            let seq = self.visible();
+            if self.load().ingested == state.ingested {
+                return (state, seq);
+            }
+        }
     }
 
     /// The newest value of a key.

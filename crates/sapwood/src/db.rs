@@ -24,6 +24,7 @@ pub(crate) mod key_bounds;
 pub(crate) mod keyspace;
 pub(crate) mod keyspace_options;
 mod keyspace_with;
+pub(crate) mod large_values;
 pub(crate) mod len_estimate;
 mod merging;
 mod multi_range;

@@ -401,6 +401,30 @@ pub enum Error {
     /// The function that is told of progress has ended the work ([`ControlFlow::Break`](std::ops::ControlFlow::Break)).
     #[error("stopped, as asked for; a backup that is repeated goes on from there")]
     Stopped,
+    /// The keyspace has large values.
+    #[error("keyspace {keyspace:?} has large values: open it with `Database::large_values`")]
+    LargeValues {
+        /// The keyspace.
+        keyspace: String,
+    },
+    /// The keyspace has no large values.
+    #[error(
+        "keyspace {keyspace:?} was not created for large values: open it with `Database::keyspace`, or choose another name"
+    )]
+    NoLargeValues {
+        /// The keyspace.
+        keyspace: String,
+    },
+    /// A staged value was inserted by a transaction that was committed already.
+    #[error("the staged value was inserted before: stage it again")]
+    StagedTwice,
+    /// What a value was to be read from has failed. Nothing was changed.
+    #[error("the source of a large value failed: {cause}")]
+    Source {
+        /// The error.
+        #[source]
+        cause: Arc<std::io::Error>,
+    },
     /// An object that belongs to another database was used with this one.
     #[error("the {what} belongs to another database")]
     Foreign {

@@ -248,6 +248,7 @@
 //! |---|---|
 //! | key | 1 to 65,536 bytes ([`KEY_LEN_MAX`]) |
 //! | value | 16 MiB, a quarter of [`Builder::segment_span`], and a sixteenth of the memory budget (at least 1 MiB, less 64 KiB) |
+//! | large value ([`Database::large_values`]) | 1 TiB |
 //! | batch | a sixth of the memory budget less 64 bytes for each change, or a sixteenth (at least 1 MiB) if that is more; at most 60 MiB. One that is larger than the sixteenth waits for a flush |
 //! | writes of a transaction | a sixteenth of the memory budget (at least 1 MiB, at most 60), and an eighth of the memory budget (at least 2 MiB) with some 128 bytes for each |
 //! | name of a keyspace | 1 to 255 bytes, no control characters |
@@ -405,6 +406,9 @@ pub use db::explain::{ExplainStep, ExplainedNode, Explanation, Finding};
 pub use db::key_bounds::KeyBounds;
 pub use db::keyspace::Keyspace;
 pub use db::keyspace_options::KeyspaceOptions;
+pub use db::large_values::reader::LargeValueReader;
+pub use db::large_values::staged::StagedValue;
+pub use db::large_values::{LargeValueRange, LargeValues};
 pub use db::len_estimate::RangeEstimate;
 pub use db::options::Builder;
 pub use db::pending::Pending;

@@ -56,6 +56,8 @@ pub(crate) struct Tree {
     pub merging: Option<Merging>,
     /// That of single changes by handles that are told no other; `None`: the database's.
     pub durability: Option<Durability>,
+    /// Set if its values are large: the keyspace that has their chunks.
+    pub chunks: Option<KeyspaceId>,
     /// How its leaves and log pieces are compressed.
     pub compressor: Arc<Compressor>,
 }
@@ -74,6 +76,7 @@ impl Tree {
             life: None,
             merging: None,
             durability: None,
+            chunks: None,
             compressor: Arc::clone(&UNCOMPRESSED),
         }
     }
@@ -224,8 +227,9 @@ impl Version {
                 // The change of the tree may have begun when it had another name.
                 let (name, metadata) = (Arc::clone(&before.name), before.metadata.clone());
                 let (life, merging, durability) = (before.life, before.merging.clone(), before.durability);
-                let compressor = Arc::clone(&before.compressor);
-                let tree = Tree { name, metadata, life, merging, durability, compressor, ..tree.clone() };
+                let (chunks, compressor) = (before.chunks, Arc::clone(&before.compressor));
+                let tree =
+                    Tree { name, metadata, life, merging, durability, chunks, compressor, ..tree.clone() };
                 self.trees.insert(*id, tree);
             } else if id.0 > self.last_keyspace {
                 self.trees.insert(*id, tree.clone());
@@ -253,6 +257,10 @@ impl Version {
         for (id, durability) in &edit.durabilities {
             let tree = self.trees.get(id).ok_or("a durability is that of no keyspace")?.clone();
             self.trees.insert(*id, Tree { durability: Some(*durability), ..tree });
+        }
+        for (id, chunks) in &edit.larges {
+            let tree = self.trees.get(id).ok_or("a keyspace has large values that does not exist")?.clone();
+            self.trees.insert(*id, Tree { chunks: Some(*chunks), ..tree });
         }
         for (id, compression) in &edit.compressions {
             let tree = self.trees.get(id).ok_or("a compression is that of no keyspace")?.clone();

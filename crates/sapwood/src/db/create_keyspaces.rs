@@ -7,6 +7,7 @@
 
 use crate::compression::Compression;
 use crate::db::engine::Engine;
+use crate::db::large_values::create::is_hidden;
 use crate::error::{Error, Result};
 use crate::lock_order::{RankedMutex, RankedRwLock, rank};
 use crate::operation::KeyspaceId;
@@ -126,7 +127,8 @@ impl Creation {
     /// The error that there is no keyspace of this name.
     pub(super) fn no_keyspace(&self, engine: &Engine, name: &str) -> Error {
         let version = Arc::clone(&engine.state.load().version);
-        let mut existing: Vec<_> = version.trees.iter().map(|(_, tree)| tree.name.to_string()).collect();
+        let names = version.trees.iter().map(|(_, tree)| &*tree.name);
+        let mut existing: Vec<_> = names.filter(|name| !is_hidden(name)).collect();
         existing.sort_unstable();
         Error::NoKeyspace { name: name.into(), existing: existing.join(", ") }
     }
@@ -150,6 +152,11 @@ impl Creation {
         if ids.len() != version.trees.len() {
             *ids = version.trees.iter().map(|(id, tree)| (Arc::clone(&tree.name), id)).collect();
         }
+    }
+
+    /// The id behind this one.
+    pub(super) fn id_behind(id: KeyspaceId) -> Result<KeyspaceId> {
+        id_behind(id.0)
     }
 
     /// An id that no keyspace ever had. The caller has the turn.

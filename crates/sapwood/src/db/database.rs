@@ -7,6 +7,8 @@ use crate::db::check::Checked;
 use crate::db::create_keyspaces::Creation;
 use crate::db::engine::Engine;
 use crate::db::keyspace::Keyspace;
+use crate::db::large_values::create::{check_ordinary, is_hidden};
+use crate::db::large_values::stored::LargeIds;
 use crate::db::open;
 use crate::db::options::Builder;
 use crate::db::segment_info::{SegmentInfo, segments};
@@ -60,6 +62,7 @@ pub(crate) struct Handle {
     /// Of commits that are not told another.
     pub durability: Durability,
     pub(super) creation: Creation,
+    pub(super) large_ids: LargeIds,
 }
 
 impl Database {
@@ -101,6 +104,7 @@ impl Database {
             lock: RankedMutex::new(Some(lock)),
             durability: options.default_durability(),
             creation: Creation::new(options.default_compression()),
+            large_ids: LargeIds::default(),
         });
         if handle.engine.pool.has_threads() && !handle.engine.health.is_read_only() {
             let engine = Arc::clone(&handle.engine);
@@ -155,8 +159,12 @@ impl Database {
         self.handle.engine.health.check_process()?;
         let names: Vec<Arc<str>> = names.into_iter().map(|name| name.as_ref().into()).collect();
         let found = self.handle.creation.find_or_create(&self.handle.engine, &names)?;
-        let keyspaces = found.into_iter().map(|(id, name)| Keyspace::new(Arc::clone(&self.handle), id, name));
-        Ok(keyspaces.collect())
+        let version = Arc::clone(&self.handle.engine.state.load().version);
+        let keyspaces = found.into_iter().map(|(id, name)| {
+            check_ordinary(&version, id)?;
+            Ok(Keyspace::new(Arc::clone(&self.handle), id, name))
+        });
+        keyspaces.collect()
     }
 
     /// The names of all keyspaces, sorted.
@@ -171,7 +179,8 @@ impl Database {
     /// ```
     pub fn keyspaces(&self) -> Vec<String> {
         let state = self.handle.engine.state.load_full();
-        let mut names: Vec<_> = state.version.trees.iter().map(|(_, tree)| tree.name.to_string()).collect();
+        let names = state.version.trees.iter().map(|(_, tree)| &*tree.name);
+        let mut names: Vec<_> = names.filter(|name| !is_hidden(name)).map(str::to_owned).collect();
         names.sort_unstable();
         names
     }
@@ -188,7 +197,7 @@ impl Database {
     /// ```
     pub fn contains_keyspace(&self, name: &str) -> bool {
         let state = self.handle.engine.state.load_full();
-        state.version.trees.iter().any(|(_, tree)| &*tree.name == name)
+        state.version.trees.iter().any(|(_, tree)| &*tree.name == name && !is_hidden(name))
     }
 
     /// Creates an empty batch.

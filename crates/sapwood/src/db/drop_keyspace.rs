@@ -10,6 +10,7 @@ use crate::db::create_keyspaces::{Creation, check_name, provide_listed, publish_
 use crate::db::database::Database;
 use crate::db::engine::Engine;
 use crate::db::keyspace::Keyspace;
+use crate::db::large_values::create::{check_ordinary, is_hidden, with_chunks};
 use crate::error::{Error, Result};
 use crate::publish::{PublishContext, TreesChange};
 use crate::version::edit::{Edit, METADATA_MAX, TreeName};
@@ -21,7 +22,7 @@ impl Creation {
         engine.health.check_writable()?;
         let _turn = self.turn.lock();
         let Some((id, _)) = self.find_existing(engine, name) else { return Ok(false) };
-        let edit = Edit { dropped: vec![id], ..Edit::default() };
+        let edit = Edit { dropped: with_chunks(&engine.state.load().version, id), ..Edit::default() };
         // Transactions that have read of it are validated before that, or conflict.
         let _shown = engine.commits.show_ingested(id);
         engine
@@ -62,7 +63,8 @@ impl Creation {
         let metadata = engine.state.load().version.trees.get(&id).and_then(|tree| tree.metadata.clone());
         let name = TreeName { id, name: to.into(), metadata };
         provide_listed(engine, name.listed_len())?;
-        let edit = Edit { dropped: replaced.into_iter().collect(), names: vec![name], ..Edit::default() };
+        let dropped = replaced.map(|id| with_chunks(&engine.state.load().version, id)).unwrap_or_default();
+        let edit = Edit { dropped, names: vec![name], ..Edit::default() };
         // As in `drop_keyspace`.
         let _shown = replaced.map(|id| engine.commits.show_ingested(id));
         engine
@@ -114,8 +116,10 @@ impl Database {
         if engine.health.is_closed() {
             return Err(Error::Closed);
         }
-        let found = self.handle.creation.find_existing(engine, name);
-        Ok(found.map(|(id, name)| Keyspace::new(Arc::clone(&self.handle), id, name)))
+        let found = self.handle.creation.find_existing(engine, name).filter(|(_, name)| !is_hidden(name));
+        let Some((id, name)) = found else { return Ok(None) };
+        check_ordinary(&engine.state.load().version, id)?;
+        Ok(Some(Keyspace::new(Arc::clone(&self.handle), id, name)))
     }
 
     /// Drops a keyspace with all its records, durably. Returns whether there was one. It takes a sync or two, however many

@@ -60,6 +60,49 @@ impl Engine {
         ingested
     }
 
+    /// Adds records behind all others of a keyspace, or nearly so: keys ascend, and no commit changes any of them before this
+    /// returns. Nothing is flushed for it. All of them become visible and durable in one step, or none do.
+    pub fn ingest_beside(&self, keyspace: KeyspaceId, records: Vec<(Bytes, Bytes)>) -> Result<()> {
+        let (Some((first, _)), Some((last, _))) = (records.first().cloned(), records.last().cloned()) else {
+            return Ok(());
+        };
+        let mut guard = self.writer().lock(self.shares.work(u64::MAX, u64::MAX))?;
+        let writer = guard.get()?;
+        self.health.check_writable()?;
+        self.state.load().version.check_there(keyspace)?;
+        let added = self.add_beside(writer, keyspace, (first, last), records);
+        let added = added.inspect_err(|error| {
+            if !error.is_of_reading() {
+                self.background.ctx.yield_to(error);
+            }
+        });
+        self.flush.notify();
+        added
+    }
+
+    fn add_beside(
+        &self,
+        writer: &mut Writer,
+        keyspace: KeyspaceId,
+        (first, last): (Bytes, Bytes),
+        records: Vec<(Bytes, Bytes)>,
+    ) -> Result<()> {
+        // No log area may be above the leaves that change.
+        let mut from = Some(first);
+        while let Some(at) = from.take_if(|at| *at <= last) {
+            from = self.background.cleanser.cleanse_some(writer, keyspace, at, u64::MAX)?;
+        }
+        let base = Arc::clone(&self.state.load().version);
+        let mut builder = VersionBuilder::begin(base, &self.pager, writer);
+        let mut records = records.into_iter().peekable();
+        bupdate(&mut builder, keyspace, &mut records, self.shares.node_len)?;
+        let list = builder.edit_mut().nodes_len();
+        // Opening copies the manifest, with this list in it.
+        self.space.with_kept_space(|| self.space.reserve.grow(list))?;
+        let _shows = self.commits.show_ingested(keyspace);
+        self.publisher.commit_version(builder, TreesChange::Grown)
+    }
+
     fn ingest_sorted(
         &self,
         writer: &mut Writer,

@@ -5,6 +5,7 @@ use crate::db::database::Database;
 use crate::db::engine::Engine;
 use crate::db::keyspace::Keyspace;
 use crate::db::keyspace_options::KeyspaceOptions;
+use crate::db::large_values::create::check_ordinary;
 use crate::db::merging::value_max;
 use crate::error::{Error, Result};
 use crate::version::Tree;
@@ -22,6 +23,7 @@ impl Creation {
         let _turn = self.turn.lock();
         let found = self.find_existing(engine, name);
         if let Some((id, name)) = found {
+            check_ordinary(&engine.state.load().version, id)?;
             let tree = engine.state.load().version.trees.get(&id).cloned();
             let stored = tree.as_ref().map_or_else(KeyspaceOptions::default, KeyspaceOptions::of);
             if let Some(asked) = options.merging().filter(|asked| stored.merging() != Some(asked)) {

@@ -492,4 +492,23 @@ mod tests {
             usize::from(db.handle.engine.state.load().version.trees.get(&keyspace.id()).unwrap().height) + 6;
         assert!(sets <= most, "{sets} sets for {} strangers", sought.strangers);
     }
+
+    /// The commit was seen, and the records that were ingested before it were not.
+    #[test]
+    fn a_view_that_sees_a_commit_sees_what_was_ingested_before_it() {
+        let db = Database::builder().memory(4 << 20).background_threads(0);
+        let db = db.open_on(Arc::new(Simulated::new(1))).unwrap();
+        let (records, done) = (db.keyspace("records").unwrap(), db.keyspace("done").unwrap());
+        let mut times = 0;
+        let (state, seq) = db.handle.engine.state.view_while(|| {
+            if times == 0 {
+                records.ingest([("one", "1")]).unwrap();
+                done.insert("one", "yes").unwrap();
+            }
+            times += 1;
+        });
+        let snapshot = Snapshot::of(Arc::clone(&db.handle), state, seq);
+        let found = [&done, &records].map(|keyspace| snapshot.contains(keyspace, "one").unwrap());
+        assert!(found == [true, true] && times == 2, "{found:?}, looked {times} times");
+    }
 }

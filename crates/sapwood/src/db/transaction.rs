@@ -20,6 +20,7 @@ use crate::db::batch::{check_key, check_value};
 use crate::db::database::Handle;
 use crate::db::key_bounds::KeyBounds;
 use crate::db::keyspace::Keyspace;
+use crate::db::large_values::in_transactions::Staged;
 use crate::db::pending::Pending;
 use crate::db::range_removals::range_between;
 use crate::db::snapshot::{Snapshot, bounds_of_prefix};
@@ -77,6 +78,7 @@ pub struct Transaction {
     writes: Writes,
     reads: Arc<RankedMutex<rank::ReadSet, ReadSet>>,
     durability: Durability,
+    pub(super) staged: Staged,
 }
 
 /// Of many keys: what is known of each, and the indexes of the others.
@@ -115,7 +117,16 @@ impl Transaction {
             writes: Writes::new(WritesMax { encoded: batch, memory: WRITES_MEMORY * batch }),
             reads: Arc::new(RankedMutex::new(reads)),
             durability: handle.durability,
+            staged: Staged::default(),
         })
+    }
+
+    pub(super) fn handle(&self) -> &Arc<Handle> {
+        &self.open.handle
+    }
+
+    pub(super) fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
     }
 
     /// Returns the value of `key`.
@@ -623,12 +634,15 @@ impl Transaction {
     }
 
     fn commit_as(self, durability: Durability) -> Result<()> {
-        let Self { snapshot, open, writes, reads, .. } = self;
+        let Self { snapshot, open, writes, reads, staged, .. } = self;
         let engine = &open.handle.engine;
         engine.health.check_process()?;
         if writes.is_empty() {
             return Ok(());
         }
+        let written =
+            |keyspace: &Keyspace, key: &[u8]| Some(writes.get(keyspace.id(), key)?.as_ref()?.to_vec());
+        let staged = staged.inserted(written);
         let (body, count) = writes.encode();
         let len = body.len();
         let count =
@@ -639,7 +653,9 @@ impl Transaction {
         let validation = Validation { reads, since: open.seq, ingested: snapshot.ingested() };
         // Nothing is read any more: what only the snapshot holds is free while the commit waits.
         drop(snapshot);
-        engine.commits.commit_validated(body, count, durability, validation)
+        engine.commits.commit_validated(body, count, durability, validation)?;
+        staged.note_named();
+        Ok(())
     }
 }
 

@@ -23,6 +23,7 @@ impl Error {
             | Error::Schema { .. }
             | Error::Decode { .. } => ErrorKind::InvalidData,
             Error::BackupTarget { source, .. } => source.kind(),
+            Error::Source { cause } => cause.kind(),
             Error::NotEmpty { .. } => ErrorKind::DirectoryNotEmpty,
             Error::NoKeyspace { .. }
             | Error::NoBackup { .. }
@@ -47,6 +48,9 @@ impl Error {
             | Error::BadOperand { .. }
             | Error::BadOption { .. }
             | Error::NoSavepoint
+            | Error::LargeValues { .. }
+            | Error::NoLargeValues { .. }
+            | Error::StagedTwice
             | Error::Foreign { .. } => ErrorKind::InvalidInput,
             _ => ErrorKind::Other,
         }

@@ -82,6 +82,7 @@ impl Checkpoint {
         let lives = trees.iter().filter_map(|(id, tree)| Some((*id, tree.life?))).collect();
         let merges = trees.iter().filter_map(|(id, tree)| Some((*id, tree.merging.clone()?))).collect();
         let durabilities = trees.iter().filter_map(|(id, tree)| Some((*id, tree.durability?))).collect();
+        let larges = trees.iter().filter_map(|(id, tree)| Some((*id, tree.chunks?))).collect();
         let compressed = trees.iter().filter(|(_, tree)| tree.compressor.compression != Compression::None);
         let compressions = compressed.map(|(id, tree)| (*id, tree.compressor.compression)).collect();
         (!trees.is_empty()).then(|| Edit {
@@ -90,6 +91,7 @@ impl Checkpoint {
             lives,
             merges,
             durabilities,
+            larges,
             compressions,
             ..Edit::default()
         })

@@ -20,6 +20,7 @@
 //!                                                               each of these times, at most 8, which ascend (format 9)
 //!         | 22 keyspace codec level                              leaves and log pieces of a keyspace are compressed: 1 LZ4, 2 Zstandard, 3 the same with a dictionary (format 11)
 //!         | 23 keyspace len dictionary                           a dictionary that nodes of a keyspace need, of at most 32 KiB (format 11)
+//!         | 24 keyspace chunks                                    values of a keyspace are large: their chunks are records of another keyspace (format 12)
 //!         | 8 n (id position lens crc)*n                          new addresses of nodes; lens: bits 0 to 25 bytes on the device, bits 26 to 31
 //!                                                               0, or n if it is compressed and has 2^(n/4) times as many, rounded up (format 11)
 //!         | 9 n (id)*n                                            ids set free
@@ -69,6 +70,8 @@ pub(crate) struct Edit {
     pub durabilities: Vec<(KeyspaceId, Durability)>,
     /// How the nodes of keyspaces are compressed from now on.
     pub compressions: Vec<(KeyspaceId, Compression)>,
+    /// Keyspaces of large values, and those that have the chunks of these.
+    pub larges: Vec<(KeyspaceId, KeyspaceId)>,
     /// New dictionaries of keyspaces.
     pub dictionaries: Vec<(KeyspaceId, Arc<Dictionary>)>,
     /// Where queues end of which a part is in the trees.
@@ -201,6 +204,11 @@ impl Edit {
             put_varint(out, u64::from(id.0));
             out.extend_from_slice(&compression.to_bytes());
         }
+        for (id, chunks) in &self.larges {
+            out.push(24);
+            put_varint(out, u64::from(id.0));
+            put_varint(out, u64::from(chunks.0));
+        }
         for (id, dictionary) in &self.dictionaries {
             out.push(23);
             put_varint(out, u64::from(id.0));
@@ -305,6 +313,10 @@ impl Edit {
                 self.compressions.push(decode_compression(reader).ok_or("compression of a keyspace")?)
             }
             Some(23) => self.dictionaries.push(decode_dictionary(reader).ok_or("dictionary of a keyspace")?),
+            Some(24) => {
+                let larges = || Some((decode_keyspace(reader)?, decode_keyspace(reader)?));
+                self.larges.push({ larges }().ok_or("keyspace of large values")?);
+            }
             Some(20) => self.begun_flushes.push(decode_number(reader).ok_or("end of a queue")?),
             Some(17) => self.clock = Some(decode_number(reader).ok_or("time")?),
             Some(18) => {
@@ -497,6 +509,7 @@ mod tests {
                 (KeyspaceId(8), Compression::Zstd { level: 19 }),
                 (KeyspaceId(9), Compression::None),
             ],
+            larges: vec![(KeyspaceId(2), KeyspaceId(77))],
             durabilities: vec![
                 (KeyspaceId(2), Durability::None),
                 (KeyspaceId(9), Durability::Buffered),

@@ -36,6 +36,8 @@ fn the_lines_of_the_page_run() -> Result<()> {
     db.keyspace_with("hits", KeyspaceOptions::new().merge(sapwood::merge::AddU64))?
         .merge("n", 1u64.to_be_bytes())?;
     db.transact(|tx| tx.insert(&ships, "a", "1"))?;
+    let photo = [7; 100_000];
+    db.large_values("photos")?.insert_from("fram", &photo[..])?;
 
     assert_eq!(ships.range("key"..).count(), 1);
     assert_eq!(ships.range(..="key").rev().count(), 1);

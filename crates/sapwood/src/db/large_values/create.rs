@@ -1,0 +1,124 @@
+//! Creating and opening keyspaces of large values.
+
+use super::stored::LargeId;
+use super::{LargeValues, remove_chunks};
+use crate::db::batch::Batch;
+use crate::db::create_keyspaces::{Creation, Named, TREE_LISTED, check_name, publish_listed};
+use crate::db::database::Database;
+use crate::db::engine::Engine;
+use crate::db::keyspace::Keyspace;
+use crate::durability::Durability;
+use crate::error::{Error, Result};
+use crate::operation::KeyspaceId;
+use crate::version::edit::Edit;
+use crate::version::{Tree, Version};
+use std::sync::Arc;
+
+/// What the name of a keyspace of chunks begins with: a control character, which users' names do not have.
+const HIDDEN: char = '\u{1}';
+
+/// Whether this is the name of a keyspace that users do not know.
+pub(in crate::db) fn is_hidden(name: &str) -> bool {
+    name.starts_with(HIDDEN)
+}
+
+/// The keyspace, and that of its chunks if it has one: what is dropped with it.
+pub(in crate::db) fn with_chunks(version: &Version, id: KeyspaceId) -> Vec<KeyspaceId> {
+    let chunks = version.trees.get(&id).and_then(|tree| tree.chunks);
+    std::iter::once(id).chain(chunks).collect()
+}
+
+/// Returns an error if the keyspace has large values.
+pub(in crate::db) fn check_ordinary(version: &Version, id: KeyspaceId) -> Result<()> {
+    match version.trees.get(&id) {
+        Some(tree) if tree.chunks.is_some() => Err(Error::LargeValues { keyspace: tree.name.to_string() }),
+        _ => Ok(()),
+    }
+}
+
+/// Bytes that the list of keyspaces takes beside two trees: at most.
+const LARGE_LISTED: usize = 64;
+
+impl Creation {
+    /// The keyspace of large values of this name, and that of its chunks. It is created if need be.
+    fn find_or_create_large(&self, engine: &Engine, name: &str) -> Result<[Named; 2]> {
+        check_name(name)?;
+        let _turn = self.turn.lock();
+        if let Some((id, name)) = self.find_existing(engine, name) {
+            let version = Arc::clone(&engine.state.load().version);
+            let chunks = version.trees.get(&id).and_then(|tree| tree.chunks);
+            let chunks =
+                chunks.and_then(|chunks| Some((chunks, Arc::clone(&version.trees.get(&chunks)?.name))));
+            let chunks = chunks.ok_or_else(|| Error::NoLargeValues { keyspace: name.to_string() })?;
+            return Ok([(id, name), chunks]);
+        }
+        if engine.health.is_read_only() {
+            return Err(self.no_keyspace(engine, name));
+        }
+        engine.health.check_writable()?;
+        let id = self.next_id(engine)?;
+        let chunks = Self::id_behind(id)?;
+        let (name, hidden) =
+            (Arc::<str>::from(name), Arc::<str>::from(format!("{HIDDEN}chunks of {}", id.0)));
+        let tree = |name: &Arc<str>| Tree::empty(Arc::clone(name));
+        let compressions = [id, chunks].into_iter().filter_map(|id| self.compression_of(id, None));
+        let edit = Edit {
+            trees: vec![(id, tree(&name)), (chunks, tree(&hidden))],
+            larges: vec![(id, chunks)],
+            compressions: compressions.collect(),
+            ..Edit::default()
+        };
+        publish_listed(engine, edit, (name.len() + 2 * TREE_LISTED + LARGE_LISTED) as u64)?;
+        self.remember(Arc::clone(&name), id);
+        self.remember(Arc::clone(&hidden), chunks);
+        Ok([(id, name), (chunks, hidden)])
+    }
+}
+
+impl Database {
+    /// Returns the keyspace `name` of large values. It is created, durably, if it does not exist. What a process has left of values
+    /// that it was writing when it ended is removed.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// use sapwood::Error;
+    ///
+    /// let photos = db.large_values("photos")?;
+    /// assert!(matches!(db.keyspace("photos"), Err(Error::LargeValues { .. })));
+    /// db.keyspace("ships")?;
+    /// assert!(matches!(db.large_values("ships"), Err(Error::NoLargeValues { .. })));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Database::keyspace`]; [`Error::NoLargeValues`] if there is another keyspace of this name.
+    pub fn large_values(&self, name: &str) -> Result<LargeValues> {
+        let handle = &self.handle;
+        handle.engine.health.check_process()?;
+        let named = handle.creation.find_or_create_large(&handle.engine, name)?;
+        let [heads, chunks] = named.map(|(id, name)| Keyspace::new(Arc::clone(handle), id, name));
+        if !handle.engine.health.is_read_only() {
+            remove_abandoned(&chunks)?;
+        }
+        Ok(LargeValues { heads, chunks })
+    }
+}
+
+/// Removes what other processes were writing when they ended.
+fn remove_abandoned(chunks: &Keyspace) -> Result<()> {
+    let handle = chunks.handle();
+    let mut batch = Batch::new(Arc::clone(handle), Durability::Buffered);
+    for key in chunks.prefix(LargeId::all_begun()).keys() {
+        let key = key?;
+        let Some(id) = LargeId::of_begun(&key).filter(|id| !handle.large_ids.made(*id)) else { continue };
+        remove_chunks(&mut batch, chunks, id);
+        batch.remove(chunks, id.begun());
+    }
+    match batch.commit() {
+        // It can wait for space, or for another opening.
+        Err(error) if error.is_disk_full() => Ok(()),
+        removed => removed,
+    }
+}

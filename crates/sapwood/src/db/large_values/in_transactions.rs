@@ -1,0 +1,167 @@
+//! Large values in transactions and snapshots.
+
+use super::LargeValues;
+use super::reader::LargeValueReader;
+use super::staged::{Stage, StagedValue};
+use super::stored::{Head, LargeId};
+use crate::db::keyspace::Keyspace;
+use crate::db::snapshot::Snapshot;
+use crate::db::transaction::Transaction;
+use crate::error::{Error, Result};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Staged values that a transaction inserts.
+#[derive(Default)]
+pub(in crate::db) struct Staged(Vec<Arc<Stage>>);
+
+impl Staged {
+    /// Those of them that are still what `written` says is written for their keys: not those inserted and replaced, or rolled back.
+    pub fn inserted(self, written: impl Fn(&Keyspace, &[u8]) -> Option<Vec<u8>>) -> Self {
+        let is_written = |stage: &Arc<Stage>| {
+            written(&stage.heads, &stage.key).is_some_and(|bytes| bytes == stage.head.encode())
+        };
+        Self(self.0.into_iter().filter(is_written).collect())
+    }
+
+    /// A commit has named them.
+    pub fn note_named(&self) {
+        self.0.iter().for_each(|stage| stage.is_named.store(true, Relaxed));
+    }
+}
+
+impl Snapshot {
+    /// A reader of the value of `key`, as [`LargeValues::get_reader`].
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// let photos = db.large_values("photos")?;
+    /// photos.insert("fram", vec![7; 1_000_000])?;
+    /// let before = db.snapshot();
+    /// photos.remove("fram")?;
+    /// assert!(before.large_value_reader(&photos, "fram")?.is_some());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn large_value_reader(
+        &self,
+        values: &LargeValues,
+        key: impl AsRef<[u8]>,
+    ) -> Result<Option<LargeValueReader>> {
+        let Some(stored) = self.get(&values.heads, key)? else { return Ok(None) };
+        let head = Head::decode(&stored.0)?;
+        Ok(Some(LargeValueReader::new(self.clone(), values.chunks.clone(), head)))
+    }
+}
+
+impl Transaction {
+    /// Gives a staged value to its key. The key counts as read. Should the transaction be repeated, the value need not be staged
+    /// again.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// let (photos, ships) = (db.large_values("photos")?, db.keyspace("ships")?);
+    /// let staged = photos.stage("fram", &vec![7; 1_000_000][..])?;
+    /// let mut tx = db.transaction()?;
+    /// tx.insert(&ships, "fram", "has a photo")?;
+    /// tx.insert_staged(&staged)?;
+    /// tx.commit()?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::StagedTwice`] if it was committed before; [`Error::Foreign`]; and as [`insert`](Self::insert) and [`get`](Self::get).
+    pub fn insert_staged(&mut self, staged: &StagedValue) -> Result<()> {
+        let stage = &staged.stage;
+        if !Arc::ptr_eq(stage.handle(), self.handle()) {
+            return Err(Error::Foreign { what: "staged value" });
+        }
+        if stage.is_named.load(Relaxed) {
+            return Err(Error::StagedTwice);
+        }
+        self.remove_chunks_of(&stage.heads, &stage.chunks, &stage.key, stage.head.id())?;
+        self.insert(&stage.heads, &stage.key, stage.head.encode())?;
+        if let Some(id) = stage.head.id() {
+            self.remove(&stage.chunks, id.begun())?;
+        }
+        self.staged.0.push(Arc::clone(stage));
+        Ok(())
+    }
+
+    /// Removes the value of `key`. The key counts as read. Returns whether there was one.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// let (photos, ships) = (db.large_values("photos")?, db.keyspace("ships")?);
+    /// photos.insert("fram", vec![7; 1_000_000])?;
+    /// db.transact(|tx| {
+    ///     tx.remove(&ships, "fram")?;
+    ///     tx.remove_large_value(&photos, "fram")
+    /// })?;
+    /// assert!(photos.len_of("fram")?.is_none());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert) and [`get`](Self::get).
+    pub fn remove_large_value(&mut self, values: &LargeValues, key: impl AsRef<[u8]>) -> Result<bool> {
+        let there = self.remove_chunks_of(&values.heads, &values.chunks, key.as_ref(), None)?;
+        if there {
+            self.remove(&values.heads, key)?;
+        }
+        Ok(there)
+    }
+
+    /// A reader of the value of `key`, as [`LargeValues::get_reader`], also of one that the transaction has inserted. The key counts as read.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// let photos = db.large_values("photos")?;
+    /// let staged = photos.stage("fram", &vec![7; 1_000_000][..])?;
+    /// let mut tx = db.transaction()?;
+    /// tx.insert_staged(&staged)?;
+    /// assert_eq!(tx.large_value_reader(&photos, "fram")?.map(|reader| reader.len()), Some(1_000_000));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn large_value_reader(
+        &self,
+        values: &LargeValues,
+        key: impl AsRef<[u8]>,
+    ) -> Result<Option<LargeValueReader>> {
+        let Some(stored) = self.get(&values.heads, &key)? else { return Ok(None) };
+        let head = Head::decode(&stored.0)?;
+        // What the transaction inserts was perhaps written after its moment; until it is named it does not change.
+        let is_own = self.written(&values.heads, key.as_ref()).is_some();
+        let snapshot =
+            if is_own { Snapshot::new(Arc::clone(self.handle())) } else { self.snapshot().clone() };
+        Ok(Some(LargeValueReader::new(snapshot, values.chunks.clone(), head)))
+    }
+
+    /// Removes the chunks of the value of `key`, unless they have this id. Returns whether there is a value.
+    fn remove_chunks_of(
+        &mut self,
+        heads: &Keyspace,
+        chunks: &Keyspace,
+        key: &[u8],
+        keep: Option<LargeId>,
+    ) -> Result<bool> {
+        let Some(stored) = self.get(heads, key)? else { return Ok(false) };
+        if let Some(id) = Head::decode(&stored.0)?.id().filter(|id| Some(*id) != keep) {
+            self.remove_range(chunks, id.chunk(0)..=id.chunk(u32::MAX))?;
+        }
+        Ok(true)
+    }
+}

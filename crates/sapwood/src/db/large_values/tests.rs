@@ -1,0 +1,338 @@
+//! Large values: as a map would have them, written once, and with nothing left of those that died.
+
+use super::stored::{CHUNK_LEN, Head, SHORT_MAX, chunks};
+use crate::{Builder, Database, Error, LargeValues, StagedValue};
+use psync::{Device, Fault, Filter, Repeat, Simulated, Volume};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::collections::BTreeMap;
+use std::io::{Read, Seek, SeekFrom};
+use std::sync::Arc;
+
+fn builder() -> Builder {
+    Database::builder().memory(8 << 20).segment_span(8 << 20).background_threads(0)
+}
+
+fn open(volume: &Simulated) -> (Database, LargeValues) {
+    let db = builder().open_on(Arc::new(volume.clone()) as Arc<dyn Volume>).unwrap();
+    let values = db.large_values("values").unwrap();
+    (db, values)
+}
+
+/// Bytes that differ from chunk to chunk, and from value to value.
+fn bytes(seed: u64, len: usize) -> Vec<u8> {
+    let at = |index: usize| (seed as usize).wrapping_mul(2_654_435_761).wrapping_add(index / 7) as u8;
+    (0..len).map(at).collect()
+}
+
+/// Asserts that there are exactly the chunks of the values that have names and of those that are staged.
+fn holds_only(values: &LargeValues, staged: u64) {
+    let mut expected = 0;
+    for record in values.heads.iter() {
+        if let Head::Long { len, .. } = Head::decode(&record.unwrap().1.0).unwrap() {
+            expected += u64::from(chunks(len));
+        }
+    }
+    let found = values.chunks.keys().map(|key| key.unwrap()).collect::<Vec<_>>();
+    let begun = found.iter().filter(|key| key[0] == 1).count() as u64;
+    assert_eq!((found.len() as u64 - begun, begun), (expected + staged, u64::from(staged > 0)));
+}
+
+impl crate::Keyspace {
+    fn keys(&self) -> impl Iterator<Item = crate::Result<crate::Key>> {
+        self.iter().keys()
+    }
+}
+
+#[test]
+fn large_values_are_as_a_map_would_have_them() {
+    const LENS: [usize; 8] =
+        [0, 9, SHORT_MAX, SHORT_MAX + 1, CHUNK_LEN, CHUNK_LEN + 1, 3 * CHUNK_LEN - 1, 700_000];
+    for seed in 0..3 {
+        let volume = Simulated::new(seed);
+        let (mut db, mut values) = open(&volume);
+        let (mut rng, mut model) = (StdRng::seed_from_u64(seed), BTreeMap::<Vec<u8>, Vec<u8>>::new());
+        let mut kept: Vec<(crate::LargeValueReader, Vec<u8>)> = Vec::new();
+        for step in 0..150 {
+            let key = vec![rng.random_range(0..12u8)];
+            match rng.random_range(0..14) {
+                0..5 => {
+                    let value = bytes(step, LENS[rng.random_range(0..LENS.len())]);
+                    assert_eq!(values.insert_from(&key, &value[..]).unwrap(), value.len() as u64);
+                    model.insert(key, value);
+                }
+                5 | 6 => assert_eq!(values.remove(&key).unwrap(), model.remove(&key).is_some()),
+                7 => drop(values.stage(&key, &bytes(step, 300_000)[..]).unwrap()),
+                8 => {
+                    let (found, expected) = (values.get_reader(&key).unwrap(), model.get(&key));
+                    assert_eq!(
+                        found.as_ref().map(|reader| reader.len()),
+                        expected.map(|value| value.len() as u64)
+                    );
+                    kept.extend(found.zip(expected.cloned()));
+                }
+                9 => {
+                    let (from, len) = (rng.random_range(0..400_000u64), rng.random_range(0..200_000));
+                    let found = values.get_range(&key, from..from + len).unwrap();
+                    let expected = model.get(&key).map(|value| {
+                        let part = value.iter().copied().skip(from as usize).take(len as usize);
+                        part.collect::<Vec<_>>()
+                    });
+                    assert!(found == expected, "{:?}", found.map(|found| found.len()));
+                }
+                10 => db.flush().unwrap(),
+                11 => db.compact().unwrap(),
+                12 => {
+                    let to = vec![rng.random_range(0..12u8)];
+                    let mut reader = values.get_reader(&key).unwrap();
+                    if let Some(source) = &mut reader {
+                        values.insert_from(&to, source).unwrap();
+                        let value = model[&key].clone();
+                        model.insert(to, value);
+                    }
+                }
+                _ => {
+                    kept.clear();
+                    drop(values);
+                    match rng.random_bool(0.5) {
+                        true => db.close().unwrap(),
+                        false => drop(db),
+                    }
+                    (db, values) = open(&volume);
+                }
+            }
+            if kept.len() > 3 {
+                let (mut reader, value) = kept.swap_remove(rng.random_range(0..kept.len()));
+                let from = rng.random_range(0..=value.len());
+                reader.seek(SeekFrom::Start(from as u64)).unwrap();
+                let mut rest = Vec::new();
+                reader.read_to_end(&mut rest).unwrap();
+                assert!(rest == value[from..], "a reader sees its own moment");
+            }
+            if step % 10 == 0 {
+                let found: Vec<_> = values.range(..).map(|item| item.unwrap()).collect();
+                let expected = model.iter().map(|(key, value)| (key.clone(), value.len() as u64));
+                assert_eq!(
+                    found.into_iter().map(|(k, len)| (k.to_vec(), len)).collect::<Vec<_>>(),
+                    expected.collect::<Vec<_>>()
+                );
+                for (key, value) in &model {
+                    assert!(values.get(key).unwrap().as_ref() == Some(value), "seed {seed}, step {step}");
+                }
+                holds_only(&values, 0);
+                db.check().unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_value_is_written_once_and_its_space_comes_back() {
+    let volume = Simulated::new(1);
+    let (db, values) = open(&volume);
+    let before = volume.counters().bytes_written;
+    values.insert_from("one", std::io::repeat(7).take(64 << 20)).unwrap();
+    let written = volume.counters().bytes_written - before;
+    assert!(written < (64 << 20) / 100 * 102, "{written} bytes");
+    let space = |db: &Database| {
+        db.compact().unwrap();
+        volume.used()
+    };
+    assert!(space(&db) > 64 << 20);
+    let mut reader = values.get_reader("one").unwrap().unwrap();
+    values.insert("one", "short").unwrap();
+    assert!(space(&db) > 64 << 20, "a reader holds it");
+    assert_eq!(std::io::copy(&mut reader, &mut std::io::sink()).unwrap(), 64 << 20);
+    drop(reader);
+    assert!(space(&db) < 8 << 20, "{} bytes", volume.used());
+}
+
+#[test]
+fn what_a_process_left_is_removed_at_the_next_opening() {
+    let volume = Simulated::new(1);
+    let (db, values) = open(&volume);
+    let staged = values.stage("one", &bytes(1, 1_000_000)[..]).unwrap();
+    holds_only(&values, u64::from(chunks(1_000_000)));
+    let again = db.large_values("values").unwrap();
+    holds_only(&again, u64::from(chunks(1_000_000)));
+    for crashed in [volume.crash(), volume.power_loss(1)] {
+        let (db, values) = open(&crashed);
+        holds_only(&values, 0);
+        assert!(values.get("one").unwrap().is_none());
+        db.check().unwrap();
+    }
+    db.transact(|tx| tx.insert_staged(&staged)).unwrap();
+    let (_db, values) = open(&volume.power_loss(2));
+    holds_only(&values, 0);
+    assert!(values.get("one").unwrap().unwrap() == bytes(1, 1_000_000));
+}
+
+#[test]
+fn a_source_that_fails_leaves_nothing() {
+    struct Failing(usize);
+    impl Read for Failing {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            let len = buffer.len().min(self.0).min(10_000);
+            self.0 -= len;
+            if len == 0 { Err(std::io::ErrorKind::ConnectionReset.into()) } else { Ok(len) }
+        }
+    }
+    let volume = Simulated::new(1);
+    let (_db, values) = open(&volume);
+    values.insert("one", "before").unwrap();
+    for len in [0, 100, SHORT_MAX + 1, 5_000_000] {
+        let failed = values.insert_from("one", Failing(len));
+        let Err(error @ Error::Source { .. }) = failed else { panic!("{failed:?}") };
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    }
+    assert_eq!(values.get("one").unwrap().as_deref(), Some(&b"before"[..]));
+    holds_only(&values, 0);
+}
+
+#[test]
+fn transactions_insert_and_remove_large_values_with_the_rest() {
+    let volume = Simulated::new(1);
+    let (db, values) = open(&volume);
+    let names = db.keyspace("names").unwrap();
+    let stage = |seed| -> StagedValue { values.stage("one", &bytes(seed, 200_000)[..]).unwrap() };
+    let (first, second, third) = (stage(1), stage(2), stage(3));
+    let mut tx = db.transaction().unwrap();
+    tx.insert(&names, "one", "first").unwrap();
+    tx.insert_staged(&first).unwrap();
+    let mut read = Vec::new();
+    tx.large_value_reader(&values, "one").unwrap().unwrap().read_to_end(&mut read).unwrap();
+    assert!(read == bytes(1, 200_000) && values.get("one").unwrap().is_none());
+    // Another one comes first: both have read that there is none.
+    db.transact(|tx| tx.insert_staged(&second)).unwrap();
+    assert!(matches!(tx.commit(), Err(Error::Conflict { .. })));
+    assert!(names.is_empty().unwrap() && values.get("one").unwrap().unwrap() == bytes(2, 200_000));
+    assert!(matches!(db.transact(|tx| tx.insert_staged(&second)), Err(Error::StagedTwice)));
+    // Of two in one transaction the last counts; what is rolled back does not.
+    let mut tx = db.transaction().unwrap();
+    tx.insert_staged(&first).unwrap();
+    let savepoint = tx.savepoint();
+    tx.insert_staged(&third).unwrap();
+    tx.roll_back_to(savepoint).unwrap();
+    tx.insert_staged(&first).unwrap();
+    tx.commit().unwrap();
+    assert!(values.get("one").unwrap().unwrap() == bytes(1, 200_000));
+    drop((first, second, third));
+    holds_only(&values, 0);
+    let other = open(&Simulated::new(2));
+    let foreign = other.1.stage("one", &b"x"[..]).unwrap();
+    assert!(matches!(db.transact(|tx| tx.insert_staged(&foreign)), Err(Error::Foreign { .. })));
+    assert!(db.transact(|tx| tx.remove_large_value(&values, "one")).unwrap());
+    holds_only(&values, 0);
+}
+
+#[test]
+fn a_keyspace_of_large_values_is_one_for_its_users() {
+    let volume = Simulated::new(1);
+    let (db, values) = open(&volume);
+    values.insert("one", bytes(1, 300_000)).unwrap();
+    assert_eq!(db.keyspaces(), ["values"]);
+    let hidden = values.chunks.name().to_owned();
+    assert!(!db.contains_keyspace(&hidden) && db.keyspace_if_exists(&hidden).unwrap().is_none());
+    assert!(matches!(db.keyspace(&hidden), Err(Error::BadName { .. })));
+    assert!(matches!(db.keyspace("values"), Err(Error::LargeValues { .. })));
+    assert!(matches!(db.keyspace_if_exists("values"), Err(Error::LargeValues { .. })));
+    let options = crate::KeyspaceOptions::new().durability(crate::Durability::Buffered);
+    assert!(matches!(db.keyspace_with("values", options), Err(Error::LargeValues { .. })));
+    db.rename_keyspace("values", "renamed").unwrap();
+    drop(values);
+    db.close().unwrap();
+    let (db, values) = open(&volume);
+    let renamed = db.large_values("renamed").unwrap();
+    assert!(renamed.get("one").unwrap().unwrap() == bytes(1, 300_000));
+    values.insert("two", bytes(2, 300_000)).unwrap();
+    db.replace_keyspace("values", "renamed").unwrap();
+    assert!(matches!(renamed.get("one"), Err(Error::KeyspaceDropped { .. })));
+    assert!(db.large_values("renamed").unwrap().get("two").unwrap().unwrap() == bytes(2, 300_000));
+    assert!(db.drop_keyspace("renamed").unwrap());
+    db.compact().unwrap();
+    let version = Arc::clone(&db.handle.engine.state.load().version);
+    assert!(version.trees.len() == 0 && version.table.iter().next().is_none());
+    assert!(matches!(values.insert("one", bytes(1, 300_000)), Err(Error::KeyspaceDropped { .. })));
+}
+
+#[test]
+fn large_values_of_other_threads_do_not_conflict() {
+    let volume = Simulated::new(1);
+    let (db, values) = open(&volume);
+    std::thread::scope(|scope| {
+        for thread in 0..4u8 {
+            let values = values.clone();
+            scope.spawn(move || {
+                for round in 0..8u64 {
+                    values.insert_from([thread % 2], &bytes(round, 150_000 + round as usize)[..]).unwrap();
+                }
+            });
+        }
+    });
+    assert!(values.get([0]).unwrap().unwrap() == bytes(7, 150_007));
+    holds_only(&values, 0);
+    db.check().unwrap();
+}
+
+/// A fault or a power loss at every I/O: each key has the whole of a value that was given to it, no older one than was told to be
+/// there, and nothing is left of others.
+#[test]
+fn a_fault_at_every_operation_leaves_whole_values() {
+    let mut points = 0;
+    for nth in 1.. {
+        let volume = Simulated::new(nth);
+        let (db, values) = open(&volume);
+        values.insert("kept", bytes(0, 200_000)).unwrap();
+        let fault = [Fault::Error, Fault::NoSpace, Fault::PowerOff][nth as usize % 3];
+        volume.fail_nth(Filter::any(), nth, fault, Repeat::Once);
+        // What each step leaves for the keys `kept` and `other`: seeds of values.
+        let mut told = (Some(0), None);
+        let mut may_be = vec![told];
+        let steps: [(&dyn Fn() -> crate::Result<()>, _); 4] = [
+            (&|| values.insert("other", bytes(1, 400_000)), (Some(0), Some(1))),
+            (&|| values.insert("kept", bytes(2, 300_000)), (Some(2), Some(1))),
+            (&|| values.remove("other").map(drop), (Some(2), None)),
+            (&|| db.flush(), (Some(2), None)),
+        ];
+        for (step, after) in steps {
+            match step() {
+                Ok(()) => {
+                    told = after;
+                    may_be = vec![told];
+                }
+                // It goes on as if that step had never been.
+                Err(error) if error.is_disk_full() => {
+                    may_be.push(told);
+                    break;
+                }
+                Err(_) => {
+                    may_be.push(after);
+                    break;
+                }
+            }
+        }
+        let fired = volume.fired() > 0;
+        drop(values);
+        drop(db);
+        for seed in 0..2 {
+            let (db, values) = open(&volume.power_loss(seed));
+            let read = |key: &str| values.get(key).unwrap();
+            let is = |found: &Option<Vec<u8>>, seed: Option<u64>| match (found, seed) {
+                (Some(found), Some(seed)) => {
+                    *found == bytes(seed, [200_000, 400_000, 300_000][seed as usize])
+                }
+                (found, seed) => found.is_none() && seed.is_none(),
+            };
+            let found = (read("kept"), read("other"));
+            let sound = may_be.iter().any(|(kept, other)| is(&found.0, *kept) && is(&found.1, *other));
+            assert!(sound, "operation {nth}, {fault:?}: it may be one of {may_be:?}");
+            holds_only(&values, 0);
+            db.check().unwrap_or_else(|damage| panic!("operation {nth}: {damage}"));
+            points += 1;
+        }
+        if !fired {
+            break;
+        }
+    }
+    assert!(points > 40, "{points} points");
+}
