@@ -36,13 +36,15 @@ const GET: &str = "\
 Examples:
   sapwood get ships.db beagle fram
   sapwood get ships.db 'a\\x00b' --hex
-  sapwood get ships.db beagle fram --json";
+  sapwood get ships.db beagle fram --json
+  sapwood get ships.db fram --keyspace photos --to fram.tif";
 
 const PUT: &str = "\
 Examples:
   sapwood put ships.db fram 1892
   sapwood put ships.db 'two\\nlines' '\\xff\\x00' --keyspace odd
-  sapwood put cache.db page 'on its way' --expires 1800          gone in half an hour";
+  sapwood put cache.db page 'on its way' --expires 1800          gone in half an hour
+  sapwood put ships.db fram --keyspace photos --from fram.tif    however long it is";
 
 const DEL: &str = "\
 Examples:
@@ -330,6 +332,9 @@ pub(crate) struct Get {
     /// Print one JSON object a line
     #[arg(long)]
     pub json: bool,
+    /// Write the value of the one key to this file, as it is; - for standard output
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["hex", "json"])]
+    pub to: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -339,7 +344,12 @@ pub(crate) struct Put {
     /// Key; \t \n \r \\ and \xHH stand for the bytes that they name
     pub key: String,
     /// Value, likewise
-    pub value: String,
+    #[arg(required_unless_present = "from")]
+    pub value: Option<String>,
+    /// The value is what this file has, however long; - for standard input. The keyspace is one of large values, and is created
+    /// for them if there is none
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["value", "expires"])]
+    pub from: Option<PathBuf>,
     /// Keyspace
     #[arg(long, short, default_value = "default")]
     pub keyspace: String,

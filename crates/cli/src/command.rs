@@ -21,7 +21,7 @@ mod tour;
 use crate::arguments::{Arguments, Command};
 use crate::escape::unescape;
 use crate::failure::{Failure, Result};
-use sapwood::{Builder, Database, Keyspace};
+use sapwood::{Builder, Database, Keyspace, LargeValues};
 use std::path::Path;
 use std::time::Duration;
 
@@ -88,11 +88,24 @@ fn refuse_file(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The large values of a keyspace, if it is there and has such.
+fn large_values(db: &Database, name: &str) -> Result<Option<LargeValues>> {
+    match db.keyspace_if_exists(name) {
+        Err(sapwood::Error::LargeValues { .. }) => Ok(Some(db.large_values(name)?)),
+        other => Ok(other.map(|_| None)?),
+    }
+}
+
 /// A keyspace that is there.
 fn existing(db: &Database, name: &str) -> Result<Keyspace> {
     let names = db.keyspaces();
     if names.iter().any(|existing| existing == name) {
-        return Ok(db.keyspace(name)?);
+        return db.keyspace(name).map_err(|error| match error {
+            sapwood::Error::LargeValues { .. } => Failure::Usage(format!(
+                "keyspace {name:?} has large values: `sapwood put DB KEY --from FILE` sets one, `get DB KEY --to FILE` writes one to a file, `scan DB` lists keys and lengths"
+            )),
+            error => error.into(),
+        });
     }
     Err(Failure::NotFound(if names.is_empty() {
         "the database is empty: it has no keyspaces".to_owned()

@@ -2,12 +2,15 @@
 
 use crate::db::engine::Engine;
 use crate::latency::Latency;
+use crate::operation::KeyspaceId;
 use crate::reserve;
 use crate::version::manifest;
 use crate::version::manifest::Manifest;
+use crate::version::{Tree, Version};
 use crate::wal;
 use psync::Counters;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A picture of an open database. Counters start at 0 when it is opened; sizes are current.
@@ -245,6 +248,12 @@ pub struct WriteStats {
     pub stopped_us: u64,
 }
 
+/// The names of keyspaces of chunks, for people: those of the keyspaces whose values they are.
+fn names_of_chunks(version: &Version) -> BTreeMap<KeyspaceId, String> {
+    let named = |(_, tree): (_, &Tree)| Some((tree.chunks?, format!("{} (chunks)", tree.name)));
+    version.trees.iter().filter_map(named).collect()
+}
+
 impl Stats {
     /// The same as metrics in the text format of Prometheus (0.0.4), which OpenMetrics scrapers read too: to be returned by a
     /// program's own `/metrics`, or written into a file for the node exporter's textfile collector. All names begin with `sapwood_`;
@@ -285,12 +294,13 @@ pub fn of(engine: &Engine) -> Stats {
     let (pieces_scanned, pieces_cached) = engine.pager.read_costs.pieces();
     let (live, used) = (version.live_bytes(), version.used_bytes());
     let logs = version.logs.totals();
+    let of_chunks = names_of_chunks(version);
     Stats {
         keyspaces: version
             .trees
             .iter()
-            .map(|(_, tree)| KeyspaceStats {
-                name: tree.name.to_string(),
+            .map(|(id, tree)| KeyspaceStats {
+                name: of_chunks.get(&id).cloned().unwrap_or_else(|| tree.name.to_string()),
                 records: tree.len,
                 levels: if tree.root.is_some() { tree.height + 1 } else { 0 },
                 may_expire: tree.life.is_some(),

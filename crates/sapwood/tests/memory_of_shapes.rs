@@ -9,6 +9,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use resident::{peak_while, resident};
 use sapwood::{Compression, Database, Durability, Keyspace, Result};
+use std::io::Read;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Mutex;
@@ -113,7 +114,7 @@ fn write(
 /// A part of the work, by name.
 type Part = (&'static str, fn(&Database, &Keyspace, &Shape) -> Result<()>);
 
-const PARTS: [Part; 11] = [
+const PARTS: [Part; 13] = [
     ("load", |db, keyspace, shape| {
         write(db, keyspace, shape, 0..shape.count())?;
         db.flush()
@@ -182,6 +183,30 @@ const PARTS: [Part; 11] = [
         }
         Ok(())
     }),
+    ("large in", |db, _, shape| {
+        if !has_large_values(shape) {
+            return Ok(());
+        }
+        let values = db.large_values("large")?;
+        std::thread::scope(|scope| {
+            for key in ["one", "other"] {
+                let values = values.clone();
+                scope.spawn(move || values.insert_from(key, std::io::repeat(7).take(LARGE)).expect("writes"));
+            }
+        });
+        Ok(())
+    }),
+    ("large out", |db, _, shape| {
+        if !has_large_values(shape) {
+            return Ok(());
+        }
+        let values = db.large_values("large")?;
+        for key in ["one", "other"] {
+            let mut reader = values.get_reader(key)?.expect("it is there");
+            assert_eq!(std::io::copy(&mut reader, &mut std::io::sink()).expect("reads"), LARGE);
+        }
+        Ok(())
+    }),
     ("check", |db, _, _| db.check().map(drop)),
     ("compact", |db, _, _| db.compact().map(drop)),
     ("iterators", |db, keyspace, shape| {
@@ -196,6 +221,13 @@ const PARTS: [Part; 11] = [
         Ok(())
     }),
 ];
+
+/// Bytes of a large value: as many as some budgets.
+const LARGE: u64 = 64 * MIB;
+
+fn has_large_values(shape: &Shape) -> bool {
+    shape.name == "values of 60 KiB"
+}
 
 const CHILD: &str = "SAPWOOD_SHAPE";
 

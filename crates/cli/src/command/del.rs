@@ -3,11 +3,15 @@
 use crate::arguments::Del;
 use crate::command::Opening;
 use crate::failure::{Failure, Result};
+use sapwood::{Database, LargeValues};
 use std::ops::Bound;
 
 pub(crate) fn run(options: &Del, opening: Opening) -> Result<()> {
     let keys = options.keys.iter().map(|key| super::bytes(key)).collect::<Result<Vec<_>>>()?;
     let db = opening.to_write(&options.db, false)?;
+    if let Some(values) = super::large_values(&db, &options.keyspace)? {
+        return del_large(db, options, &values, &keys);
+    }
     let keyspace = super::existing(&db, &options.keyspace)?;
     let mut batch = db.batch();
     if let Some(prefix) = &options.prefix {
@@ -32,8 +36,32 @@ pub(crate) fn run(options: &Del, opening: Opening) -> Result<()> {
         .filter(|(_, value)| value.is_none())
         .map(|(key, _)| key.as_str())
         .collect();
+    tell_missing(&missing)
+}
+
+fn tell_missing(missing: &[&str]) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
     Err(Failure::NotFound(format!("not found, and so not removed: {}", missing.join(" "))))
+}
+
+/// Removes large values by their keys.
+fn del_large(db: Database, options: &Del, values: &LargeValues, keys: &[Vec<u8>]) -> Result<()> {
+    if keys.is_empty() {
+        let all = "large values are removed by their keys, or all with `sapwood drop DB KEYSPACE`";
+        return Err(Failure::Usage(all.to_owned()));
+    }
+    let removed = db.transact(|tx| {
+        keys.iter().map(|key| tx.remove_large_value(values, key)).collect::<sapwood::Result<Vec<_>>>()
+    })?;
+    db.close()?;
+    let missing: Vec<_> = options
+        .keys
+        .iter()
+        .zip(&removed)
+        .filter(|(_, there)| !**there)
+        .map(|(key, _)| key.as_str())
+        .collect();
+    tell_missing(&missing)
 }

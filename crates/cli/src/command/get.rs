@@ -5,11 +5,20 @@ use crate::command::Opening;
 use crate::escape::escape;
 use crate::failure::{Failure, Result};
 use crate::format::jsonl;
-use std::io::{Write, stdout};
+use crate::interrupt;
+use crate::output::failed;
+use crate::progress::{Progress, human_bytes};
+use sapwood::Database;
+use std::fs::File;
+use std::io::{self, BufRead, Write, stdout};
+use std::path::Path;
 
 pub(crate) fn run(options: &Get, opening: Opening) -> Result<()> {
     let keys = options.keys.iter().map(|key| super::bytes(key)).collect::<Result<Vec<_>>>()?;
     let db = opening.to_read(&options.db)?;
+    if let Some(to) = &options.to {
+        return to_file(&db, options, &keys, to);
+    }
     let keyspace = super::existing(&db, &options.keyspace)?;
     let values = keyspace.multi_get(&keys)?;
     let mut output = stdout().lock();
@@ -35,4 +44,51 @@ pub(crate) fn run(options: &Get, opening: Opening) -> Result<()> {
     } else {
         Err(Failure::NotFound(format!("not found: {}", missing.join(" "))))
     }
+}
+
+/// Writes the value of one key to a file: streamed, if it is a large one.
+fn to_file(db: &Database, options: &Get, keys: &[Vec<u8>], to: &Path) -> Result<()> {
+    let [key] = keys else {
+        return Err(Failure::Usage("--to writes the value of one key".to_owned()));
+    };
+    let missing = || Failure::NotFound(format!("not found: {}", options.keys[0]));
+    let (mut source, len): (Box<dyn BufRead>, u64) = match super::large_values(db, &options.keyspace)? {
+        Some(values) => {
+            let reader = values.get_reader(key)?.ok_or_else(missing)?;
+            let len = reader.len();
+            (Box::new(reader), len)
+        }
+        None => {
+            let value = super::existing(db, &options.keyspace)?.get(key)?.ok_or_else(missing)?;
+            let len = value.len() as u64;
+            (Box::new(io::Cursor::new(value)), len)
+        }
+    };
+    let cannot = |error| Failure::Other(format!("{}: {error}", to.display()));
+    // After the value was found: a file is not emptied for a key that is not there.
+    let is_file = to != Path::new("-");
+    let mut output: Box<dyn Write> =
+        if is_file { Box::new(File::create(to).map_err(cannot)?) } else { Box::new(stdout().lock()) };
+    let mut progress = Progress::bytes("reading", Some(len));
+    let mut done = 0;
+    loop {
+        if interrupt::pressed() {
+            return Err(Failure::Interrupted(format!("interrupted after {}", human_bytes(done))));
+        }
+        let some = source.fill_buf().map_err(|error| match error.downcast::<sapwood::Error>() {
+            Ok(error) => error.into(),
+            Err(error) => Failure::Other(error.to_string()),
+        })?;
+        if some.is_empty() {
+            break;
+        }
+        let count = some.len();
+        output.write_all(some).map_err(|error| if is_file { cannot(error) } else { failed(error) })?;
+        source.consume(count);
+        done += count as u64;
+        progress.at(done, &human_bytes(done));
+    }
+    output.flush().map_err(failed)?;
+    progress.finish();
+    Ok(())
 }

@@ -1,12 +1,26 @@
-//! `sapwood put`: one record, durable when the command returns.
+//! `sapwood put`: one record, durable when the command returns; or a large value, from a file.
 
 use crate::arguments::Put;
 use crate::command::Opening;
-use crate::failure::Result;
-use sapwood::{Expiry, KeyspaceOptions};
+use crate::failure::{Failure, Result};
+use crate::input::Input;
+use crate::interrupt;
+use crate::progress::{Progress, human_bytes};
+use sapwood::{Database, Expiry, KeyspaceOptions};
+use std::cell::Cell;
+use std::io::{self, Read};
+use std::rc::Rc;
 
 pub(crate) fn run(options: &Put, opening: Opening) -> Result<()> {
-    let (key, value) = (super::bytes(&options.key)?, super::bytes(&options.value)?);
+    let key = super::bytes(&options.key)?;
+    if let Some(from) = &options.from {
+        // Before a database is created for it.
+        let input = Input::open(from)?;
+        let db = opening.to_write(&options.db, true)?;
+        put_large(&db, options, &key, input)?;
+        return Ok(db.close()?);
+    }
+    let value = super::bytes(options.value.as_deref().unwrap_or_default())?;
     let db = opening.to_write(&options.db, true)?;
     match options.expires {
         None => db.keyspace(&options.keyspace)?.insert(key, value)?,
@@ -20,4 +34,37 @@ pub(crate) fn run(options: &Put, opening: Opening) -> Result<()> {
         }
     }
     Ok(db.close()?)
+}
+
+/// Streams a file into the database.
+fn put_large(db: &Database, options: &Put, key: &[u8], (input, len): (Input, Option<u64>)) -> Result<()> {
+    let values = db.large_values(&options.keyspace)?;
+    let mut source = Watched { progress: Progress::bytes("writing", len), taken: input.taken(), input };
+    let put = values.insert_from(key, &mut source);
+    source.progress.finish();
+    match put {
+        Err(_) if interrupt::pressed() => {
+            Err(Failure::Interrupted("interrupted: nothing was changed".to_owned()))
+        }
+        put => Ok(put.map(drop)?),
+    }
+}
+
+/// A source that tells how far it is, and ends when the command is interrupted.
+struct Watched {
+    input: Input,
+    progress: Progress,
+    taken: Rc<Cell<u64>>,
+}
+
+impl Read for Watched {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if interrupt::pressed() {
+            return Err(io::Error::other("stopped by Ctrl-C"));
+        }
+        let read = self.input.read(buffer)?;
+        let taken = self.taken.get();
+        self.progress.at(taken, &human_bytes(taken));
+        Ok(read)
+    }
 }

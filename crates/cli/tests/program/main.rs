@@ -11,6 +11,7 @@ mod exit_codes;
 mod full_disk;
 #[cfg(unix)]
 mod interruption;
+mod large_values;
 mod mdb_tools;
 mod output;
 mod round_trip;

@@ -7,6 +7,7 @@ use crate::db::check::Checked;
 use crate::db::create_keyspaces::Creation;
 use crate::db::engine::Engine;
 use crate::db::keyspace::Keyspace;
+use crate::db::large_values;
 use crate::db::large_values::create::{check_ordinary, is_hidden};
 use crate::db::large_values::stored::LargeIds;
 use crate::db::open;
@@ -422,7 +423,9 @@ impl Database {
     /// [`Error::Damaged`], which lists the damage found; I/O errors.
     pub fn check(&self) -> Result<Checked> {
         self.handle.engine.health.check_process()?;
-        self.handle.engine.check()
+        let checked = self.handle.engine.check()?;
+        large_values::check::check(&self.handle)?;
+        Ok(checked)
     }
 
     /// Makes all commits durable, and closes the database for all clones: what they would write, and read from the

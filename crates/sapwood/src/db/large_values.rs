@@ -9,6 +9,7 @@
 //!
 //! Invariant: a record and the chunks of the value that it names change in one transaction, which has read the record before.
 
+pub(crate) mod check;
 pub(crate) mod create;
 pub(crate) mod in_transactions;
 pub(crate) mod reader;
@@ -249,6 +250,21 @@ impl LargeValues {
     /// ```
     pub fn range(&self, bounds: impl KeyBounds) -> LargeValueRange {
         LargeValueRange { records: self.heads.range(bounds) }
+    }
+
+    /// Keys that start with `prefix`, as [`range`](Self::range).
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// let photos = db.large_values("photos")?;
+    /// photos.insert("fram/1892", [7; 200_000])?;
+    /// assert_eq!((photos.prefix("fram/").count(), photos.prefix("beagle/").count()), (1, 0));
+    /// # Ok(()) }
+    /// ```
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> LargeValueRange {
+        LargeValueRange { records: self.heads.prefix(prefix) }
     }
 }
 

@@ -336,3 +336,25 @@ fn a_fault_at_every_operation_leaves_whole_values() {
     }
     assert!(points > 40, "{points} points");
 }
+
+#[test]
+fn a_chunk_that_is_missing_is_damage() {
+    let volume = Simulated::new(1);
+    let (db, values) = open(&volume);
+    values.insert("one", bytes(1, 700_000)).unwrap();
+    let Head::Long { id, .. } = Head::decode(&values.heads.get("one").unwrap().unwrap().0).unwrap() else {
+        panic!("it is long")
+    };
+    db.check().unwrap();
+    for change in [None, Some(&b"short"[..])] {
+        match change {
+            None => values.chunks.remove(id.chunk(2)).unwrap(),
+            Some(chunk) => values.chunks.insert(id.chunk(2), chunk).unwrap(),
+        }
+        let Err(Error::Damaged { damage }) = db.check() else { panic!("it was not noticed") };
+        assert!(damage.len() == 1 && damage[0].to_string().contains("chunk 2"), "{damage:?}");
+        let before = values.get_range("one", 0..2 * CHUNK_LEN as u64).unwrap().unwrap();
+        assert!(before == bytes(1, 700_000)[..2 * CHUNK_LEN]);
+        assert!(matches!(values.get("one"), Err(Error::Corrupt { .. })));
+    }
+}

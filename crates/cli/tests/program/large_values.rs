@@ -1,0 +1,38 @@
+//! Large values: from a file and to one, whatever they contain, and told apart from records.
+
+use crate::running::{Place, noise};
+
+#[test]
+fn a_file_goes_in_and_comes_out_as_it_was() {
+    let place = Place::new();
+    let bytes = noise(7, 700_000);
+    std::fs::write(place.path("in.bin"), &bytes).unwrap();
+    place.run(&["put", "x.db", "one", "-k", "photos", "--from", "in.bin"]).ends(0);
+    place.feed(&["put", "x.db", "two", "-k", "photos", "--from", "-"], b"short\0").ends(0);
+    place.run(&["get", "x.db", "one", "-k", "photos", "--to", "out.bin"]).ends(0);
+    assert!(std::fs::read(place.path("out.bin")).unwrap() == bytes);
+    assert_eq!(place.run(&["get", "x.db", "two", "-k", "photos", "--to", "-"]).ends(0).out, "short\0");
+    assert_eq!(place.run(&["scan", "x.db", "-k", "photos"]).ends(0).out, "one\t700000\ntwo\t6\n");
+    assert_eq!(place.run(&["scan", "x.db", "-k", "photos", "--prefix", "t"]).ends(0).out, "two\t6\n");
+    assert_eq!(place.run(&["scan", "x.db", "-k", "photos", "--count"]).ends(0).out, "2\n");
+    place.run(&["check", "x.db"]).ends(0);
+    place.run(&["del", "x.db", "two", "three", "-k", "photos"]).ends(1).tells("three");
+    assert_eq!(place.run(&["scan", "x.db", "-k", "photos"]).ends(0).out, "one\t700000\n");
+}
+
+#[test]
+fn what_does_not_go_together_is_told_with_the_way_out() {
+    let place = Place::new();
+    std::fs::write(place.path("in.bin"), noise(7, 100)).unwrap();
+    place.run(&["put", "x.db", "one", "-k", "photos", "--from", "in.bin"]).ends(0);
+    place.run(&["put", "x.db", "one", "1892", "-k", "ships"]).ends(0);
+    place.run(&["get", "x.db", "one", "-k", "photos"]).ends(2).tells("--to FILE");
+    place.run(&["put", "x.db", "one", "-k", "ships", "--from", "in.bin"]).ends(3).tells("another name");
+    place.run(&["get", "x.db", "none", "-k", "photos", "--to", "out.bin"]).ends(1).tells("not found: none");
+    assert!(!place.path("out.bin").exists(), "no file for a key that is not there");
+    place.run(&["get", "x.db", "one", "-k", "ships", "--to", "-"]).ends(0);
+    place.run(&["put", "y.db", "one", "--from", "no.bin"]).ends(3).tells("no.bin");
+    assert!(!place.path("y.db").exists(), "no database for a file that is not there");
+    place.run(&["put", "y.db", "one"]).ends(2);
+    place.run(&["del", "x.db", "--prefix", "o", "-k", "photos"]).ends(2).tells("sapwood drop");
+}
