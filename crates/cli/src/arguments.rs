@@ -65,6 +65,17 @@ Examples:
   sapwood backup ships.db --stream | ssh host 'cat > ships.backup'
   sapwood backup ships.db --stream | ssh host sapwood restore - ships-copy.db";
 
+const CHANGES: &str = "\
+A database keeps changes if it was told to, here or by the program that writes it
+(Builder::keep_changes), from then on. Each line has the position after it, which --since takes; the
+last one is told on standard error. That of a database that another process has open is for that
+process to read (Database::changes).
+
+Examples:
+  sapwood changes ships.db --keep 1GiB
+  sapwood changes ships.db | jq 'select(.operations)'
+  sapwood changes ships.db --since 0f9c2d5e8a7b46139c0d1e2f3a4b5c6d-1820-2";
+
 const BACKUPS: &str = "\
 Examples:
   sapwood backups /mnt/other/ships
@@ -196,6 +207,9 @@ pub(crate) enum Command {
     /// Show the segments of the data file: where they lie, how much of each is live
     #[command(after_help = "Examples:\n  sapwood map ships.db\n  sapwood map ships.db --svg map.svg")]
     Map(Map),
+    /// Print what was committed, in order, as lines of JSON
+    #[command(after_help = CHANGES)]
+    Changes(Changes),
     /// Read everything and verify it; lists all damage
     ///
     /// Changes nothing. Exit code 0 if the database is sound, 1 if there is damage, 3 if it could not be checked.
@@ -441,6 +455,18 @@ pub(crate) struct Explain {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Changes {
+    /// Directory of the database
+    pub db: PathBuf,
+    /// Begin behind this position instead of the oldest that is kept
+    #[arg(long, value_name = "POSITION")]
+    pub since: Option<String>,
+    /// Keep so much of the log from now on, at least 1 MiB; 0 to keep none. The database remembers it
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub keep: Option<u64>,
 }
 
 #[derive(Debug, Args)]

@@ -1,6 +1,7 @@
 //! The commands, one a file.
 
 mod backup;
+mod changes;
 mod check;
 mod compact;
 mod del;
@@ -43,6 +44,13 @@ impl Opening {
         Ok(self.builder().read_only(true).create(false).open(path)?)
     }
 
+    /// To write, where so many bytes of the log are kept for changes from now on, or as many as before.
+    fn to_write_keeping(self, path: &Path, bytes: Option<u64>) -> Result<Database> {
+        refuse_file(path)?;
+        let builder = self.builder().create(false);
+        Ok(bytes.into_iter().fold(builder, |builder, bytes| builder.keep_changes(bytes)).open(path)?)
+    }
+
     fn to_write(self, path: &Path, create: bool) -> Result<Database> {
         refuse_file(path)?;
         Ok(self.builder().create(create).open(path)?)
@@ -63,6 +71,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
         Command::Stats(options) => stats::run(&options, opening),
         Command::Explain(options) => explain::run(&options, opening),
         Command::Map(options) => map::run(&options, opening),
+        Command::Changes(options) => changes::run(&options, opening),
         Command::Check(options) => check::run(&options, opening),
         Command::Backup(options) => backup::run(&options, opening),
         Command::Backups(options) => backup::list(&options),

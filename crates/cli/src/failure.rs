@@ -44,6 +44,10 @@ impl From<sapwood::Error> for Failure {
         match &error {
             sapwood::Error::BadOption { .. }
             | sapwood::Error::BadName { .. }
+            | sapwood::Error::NoChanges { .. }
+            | sapwood::Error::ChangesGone { .. }
+            | sapwood::Error::OtherHistory { .. }
+            | sapwood::Error::BadPosition { .. }
             | sapwood::Error::NoExpiry { .. }
             | sapwood::Error::KeyEmpty
             | sapwood::Error::KeyTooLong { .. }

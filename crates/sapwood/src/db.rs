@@ -9,6 +9,7 @@
 pub(crate) mod asynchronous;
 mod backup;
 pub(crate) mod batch;
+pub(crate) mod changes;
 pub(crate) mod check;
 mod conditions;
 pub(crate) mod create_keyspaces;
@@ -22,6 +23,7 @@ mod extend;
 pub(crate) mod ingest;
 pub(crate) mod key_bounds;
 pub(crate) mod keyspace;
+mod keyspace_events;
 pub(crate) mod keyspace_options;
 mod keyspace_with;
 pub(crate) mod large_values;

@@ -229,6 +229,41 @@ pub enum Error {
         /// The existing names.
         existing: String,
     },
+    /// The database keeps no changes to be read.
+    #[error(
+        "{path} keeps no changes: open it with `Builder::keep_changes`; what is committed from then on can be read"
+    )]
+    NoChanges {
+        /// The directory.
+        path: String,
+    },
+    /// Changes that were to be read are not kept any more.
+    #[error(
+        "changes after sequence number {since} are not kept any more, those after {from} are: begin with a new copy          (`Database::snapshot_for_changes`), and keep more (`Builder::keep_changes`) or read sooner"
+    )]
+    ChangesGone {
+        /// Behind which they were to be read.
+        since: u64,
+        /// Behind which they are there, unless they are given up meanwhile.
+        from: u64,
+    },
+    /// The position in the change feed is not one of this database: it was made by another, or by the one of which this is a
+    /// restored backup.
+    #[error(
+        "the position is not one of this database's history: {what}; begin with a new copy (`Database::snapshot_for_changes`)"
+    )]
+    OtherHistory {
+        /// How that is known.
+        what: String,
+    },
+    /// The text is not a position in the change feed.
+    #[error(
+        "{text:?} is not a position: one is 32 hexadecimal digits, a sequence number and the number of an event, with `-` between"
+    )]
+    BadPosition {
+        /// The text, or its beginning.
+        text: String,
+    },
     /// The keyspace was dropped. What a handle of it was to do has not happened.
     #[error("keyspace {name:?} was dropped")]
     KeyspaceDropped {

@@ -94,7 +94,7 @@ impl Expiry {
         if at > LAST { 0 } else { at.max(1) }
     }
 
-    fn of(stamp: Stamp) -> Self {
+    pub(crate) fn of(stamp: Stamp) -> Self {
         match stamp {
             0 => Self::Never,
             at => Self::At(UNIX_EPOCH + Duration::from_millis(at)),

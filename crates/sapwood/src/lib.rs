@@ -399,6 +399,7 @@ pub use compression::Compression;
 #[cfg(feature = "async")]
 pub use db::asynchronous::Waiting;
 pub use db::batch::Batch;
+pub use db::changes::{Change, Changes, ChangesPosition, Commit, CommittedOperation, FeedKeyspace};
 pub use db::check::Checked;
 pub use db::cursor::Cursor;
 pub use db::database::Database;
@@ -447,6 +448,9 @@ const _: () = {
     is_shared::<Pending>();
     is_shared::<Stats>();
     is_shared::<Latency>();
+    is_shared::<Changes>();
+    is_shared::<Change>();
+    is_shared::<ChangesPosition>();
     is_shared::<Checked>();
     is_shared::<Explanation>();
     is_shared::<SegmentInfo>();

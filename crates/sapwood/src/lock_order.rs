@@ -90,6 +90,10 @@ ranks! {
     ReadSet,
     /// Syncs of closed log files.
     LogSyncs,
+    /// Log files that are kept for the change feed.
+    KeptGenerations,
+    /// How often the durable part of the log has grown, while a reader of the change feed waits for that.
+    ChangesWatch,
     /// Sampled changes of a queue.
     OpqSample,
     OpqChained,

@@ -66,6 +66,7 @@ pub fn text(stats: &Stats) -> String {
     text.gauge("sapwood_space_segments", "Segments.", space.segments);
     text.gauge("sapwood_space_manifest_bytes", "Manifest files.", space.manifest);
     text.gauge("sapwood_space_log_bytes", "Log files.", space.log);
+    text.gauge("sapwood_space_kept_log_bytes", "Log files that are kept for changes only.", space.kept_log);
     text.gauge("sapwood_space_reserve_bytes", "The file that lets a full disk be emptied.", space.reserve);
 
     text.counter("sapwood_record_cache_hits_total", "Records found in the cache.", reads.record_hits);

@@ -12,6 +12,7 @@ pub(crate) use crate::reserve::User as ReserveUser;
 use crate::reserve::{Reserve, Work};
 use crate::storage::segment::{Extent, GRANULE, Slots, granules};
 use crate::storage::writer::segment_capacity;
+use crate::wal::KeptGenerations;
 use psync::{FileId, Volume};
 use std::sync::Arc;
 
@@ -36,6 +37,8 @@ pub(crate) struct Space {
     pub state: Arc<CurrentState>,
     pub publisher: Arc<Publisher>,
     pub pool: Arc<Pool>,
+    /// What is kept of the log for the change feed.
+    pub kept_log: KeptGenerations,
 }
 
 impl Space {
@@ -60,6 +63,7 @@ impl Space {
     /// The disk is full: gives back all space that can be spared.
     pub fn reclaim_space(&self) {
         self.publisher.give_up_next_manifest();
+        self.kept_log.give_up_oldest(&*self.volume);
         self.reclaim(0);
     }
 
@@ -125,7 +129,10 @@ impl Space {
                     let capacity = segment_capacity(version.live_bytes(), version.span);
                     let of_a_flush = granules(SEGMENTS_OF_A_FLUSH * capacity) as usize;
                     let keep = if is_frozen { self.granules_to_keep(true).max(of_a_flush) } else { 0 };
-                    if self.reclaim_some(keep, GRANULES) == 0 && !self.publisher.give_up_next_manifest() {
+                    if self.reclaim_some(keep, GRANULES) == 0
+                        && !self.publisher.give_up_next_manifest()
+                        && !self.kept_log.give_up_oldest(&*self.volume)
+                    {
                         return Err(error);
                     }
                 }

@@ -150,6 +150,8 @@ pub struct SpaceStats {
     /// The log files. For the newest one, this includes the zeros written ahead of durable commits (at most 1
     /// MiB).
     pub log: u64,
+    /// The part of `log` that is kept for [`Database::changes`](crate::Database::changes) only, each file with at least 4 KiB.
+    pub kept_log: u64,
     /// Set aside so that a full disk can be emptied: for removals, flushes, compactions and opening.
     pub reserve: u64,
 }
@@ -331,6 +333,7 @@ pub fn of(engine: &Engine) -> Stats {
             manifest: bytes_of(&|name| manifest::number_of(name).is_some()),
             reserve: bytes_of(&|name| name == reserve::FILE),
             log: bytes_of(&|name| wal::generation_of(name).is_some()),
+            kept_log: engine.space.kept_log.bytes(),
         },
         reads: ReadStats {
             record_hits: pager.total(|counters| &counters.record_hits),

@@ -8,6 +8,7 @@
 //! 4. Epochs count the edits since the database was created, one each.
 
 pub(crate) mod builder;
+pub(crate) mod change_log;
 pub(crate) mod checkpoint;
 pub(crate) mod current;
 pub(crate) mod edit;
@@ -26,6 +27,7 @@ use crate::storage::compressed::Compressor;
 use crate::storage::mapping_table::{Address, MappingTable, Position};
 use crate::storage::node::NodeId;
 use crate::storage::segment::{Segment, SegmentUse, Segments};
+use crate::version::change_log::ChangeLog;
 use crate::version::edit::{Edit, NewRun, TreeName};
 use crate::version::trees::Trees;
 use std::sync::{Arc, LazyLock};
@@ -116,6 +118,8 @@ pub(crate) struct Version {
     pub open_segment: u64,
     /// The latest time that the database's clock has said, in milliseconds since 1970; 0 if no keyspace needs one.
     pub clock: u64,
+    /// Set if the log is kept for the change feed, or once was.
+    pub change_log: Option<Arc<ChangeLog>>,
 }
 
 impl Version {
@@ -137,6 +141,7 @@ impl Version {
             has_merging: false,
             open_segment: 0,
             clock: 0,
+            change_log: None,
         }
     }
 
@@ -217,6 +222,12 @@ impl Version {
         self.begun_flushes.retain(|end| *end > self.flushed_seq);
         self.open_segment = edit.open_segment.unwrap_or(self.open_segment);
         self.clock = edit.clock.unwrap_or(0).max(self.clock);
+        if let Some(keeping) = edit.keeping {
+            self.change_log = Some(ChangeLog::kept(self.change_log.take(), keeping));
+        }
+        if let Some(log) = self.change_log.as_mut().filter(|_| !edit.events.is_empty()) {
+            Arc::make_mut(log).note(&edit.events);
+        }
         self.segments.drop_dead(self.open_segment);
         Ok(())
     }
@@ -340,6 +351,11 @@ impl Version {
             (true, true, true) => Ok(()),
             _ => Err("runs have fewer pieces, fences or keys than there are"),
         }
+    }
+
+    /// Most bytes of the log that are kept after their flush, for the change feed; 0: none are.
+    pub fn kept_log_max(&self) -> u64 {
+        self.change_log.as_ref().map_or(0, |log| log.keeping.bytes)
     }
 
     /// Live bytes of nodes.

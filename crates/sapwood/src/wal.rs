@@ -44,12 +44,14 @@
 mod chain;
 mod closed_syncs;
 mod generation;
+mod kept;
 mod mmap_appender;
 mod pending;
 mod reader;
 mod record;
 mod rewrite;
 mod rotation;
+mod since;
 mod tail_space;
 #[cfg(test)]
 mod tests;
@@ -59,6 +61,8 @@ mod window;
 mod writer;
 mod zeroing;
 
+pub(crate) use generation::Old;
+pub(crate) use kept::KeptGenerations;
 pub(crate) use reader::{Tail, replay, replay_direct};
 #[cfg(any(fuzzing, test))]
 pub(crate) use record::seal;
@@ -66,6 +70,7 @@ pub(crate) use record::seal;
 pub(crate) use record::sealed;
 pub(crate) use record::{BODY_LEN_MAX, HEADER_LEN};
 pub(crate) use rewrite::{is_copy, rewrite_unsynced};
+pub(crate) use since::{DurableEnd, LogSince, Since, oldest};
 pub(crate) use verify::KeptLog;
 pub(crate) use writer::WalWriter;
 

@@ -59,7 +59,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
     ("reserve", &[]),
     ("publish", &["storage", "version", "current_state", "reserve"]),
     ("tree_writer", &["storage", "flow"]),
-    ("space", &["storage", "version", "current_state", "reserve", "publish"]),
+    ("space", &["wal", "storage", "version", "current_state", "reserve", "publish"]),
     (
         "commit",
         &[

@@ -167,18 +167,22 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// A record as an object that [`Reader`] reads.
-pub(crate) fn object(key: &[u8], value: Option<&[u8]>) -> Value {
-    let mut object = Map::new();
-    let mut put = |name: &str, bytes: &[u8]| match std::str::from_utf8(bytes) {
+/// Adds bytes to an object: as text under `name`, or under `NAME_base64`.
+pub(crate) fn put_bytes(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
+    match std::str::from_utf8(bytes) {
         Ok(text) => object.insert(name.to_owned(), text.into()),
         Err(_) => object.insert(format!("{name}_base64"), BASE64_STANDARD.encode(bytes).into()),
     };
-    put("key", key);
+}
+
+/// A record as an object that [`Reader`] reads.
+pub(crate) fn object(key: &[u8], value: Option<&[u8]>) -> Value {
+    let mut object = Map::new();
+    put_bytes(&mut object, "key", key);
     match value {
-        Some(value) => put("value", value),
-        None => object.insert("value".to_owned(), Value::Null),
-    };
+        Some(value) => put_bytes(&mut object, "value", value),
+        None => _ = object.insert("value".to_owned(), Value::Null),
+    }
     Value::Object(object)
 }
 

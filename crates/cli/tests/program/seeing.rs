@@ -42,6 +42,35 @@ fn explain_tells_where_a_key_is_and_what_was_read_for_it() {
 }
 
 #[test]
+fn changes_are_lines_of_json_from_a_position_on() {
+    let place = ships(3);
+    place.run(&["changes", "ships.db"]).ends(2).tells("keeps no changes");
+    place.run(&["changes", "ships.db", "--keep", "1"]).ends(2).tells("1 MiB");
+    assert_eq!(place.run(&["changes", "ships.db", "--keep", "1MiB"]).ends(0).out, "");
+    place.run(&["put", "ships.db", "vega", "1872"]).ends(0);
+    place.run(&["put", "ships.db", "fram", "1892", "--keyspace", "polar"]).ends(0);
+    place.run(&["del", "ships.db", "vega"]).ends(0);
+    let said = place.run(&["changes", "ships.db"]).ends(0).out;
+    let lines: Vec<serde_json::Value> =
+        said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 4, "{said}");
+    let put = &lines[0]["operations"][0];
+    assert_eq!(
+        [&put["operation"], &put["keyspace"], &put["key"], &put["value"]],
+        ["insert", "default", "vega", "1872"]
+    );
+    assert_eq!(lines[1]["created"], "polar");
+    assert_eq!(lines[2]["operations"][0]["keyspace"], "polar");
+    assert_eq!(lines[3]["operations"][0]["operation"], "remove");
+    let after = lines[2]["position"].as_str().unwrap();
+    let rest = place.run(&["changes", "ships.db", "--since", after]).ends(0).tells("ships.db: ").out;
+    assert_eq!(rest.trim_end(), said.lines().last().unwrap());
+    place.run(&["changes", "ships.db", "--since", "yesterday"]).ends(2).tells("is not a position");
+    let foreign = format!("{}-1-0", "0".repeat(32));
+    place.run(&["changes", "ships.db", "--since", &foreign]).ends(2).tells("it belongs to database");
+}
+
+#[test]
 fn map_lists_and_draws_the_segments() {
     let place = ships(20_000);
     let table = place.run(&["map", "ships.db"]).ends(0).out;

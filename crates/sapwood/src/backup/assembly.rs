@@ -17,7 +17,7 @@ use super::name::BlobName;
 use super::retain::named;
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
-use crate::operation::{NUMBER_MAX, Operations};
+use crate::operation::{NUMBER_MAX, Operations, SeqNo};
 use crate::storage::data_file::least_len;
 use crate::storage::reader::FILE as DATA_FILE;
 use crate::storage::segment::{Segment, Slots, granules};
@@ -295,7 +295,7 @@ impl Assembly {
             });
         }
         match self.output.take() {
-            Some(output) => output.complete(version),
+            Some(output) => output.complete(version, last),
             None => Ok(()),
         }
     }
@@ -303,10 +303,14 @@ impl Assembly {
 
 impl Output {
     /// Makes the files durable, and then a database.
-    fn complete(mut self, mut version: Version) -> Result<()> {
+    fn complete(mut self, mut version: Version, last_seq: SeqNo) -> Result<()> {
         let volume = Arc::clone(&self.volume);
         let Some(log) = self.log.take() else { return Err(Error::Closed) };
         (version.wal_low, version.wal_high) = (1, log.generation());
+        // What happened in the database that was copied is not the history of this one.
+        if let Some(log) = version.change_log.as_mut() {
+            Arc::make_mut(log).begin_anew(last_seq);
+        }
         drop(log);
         let len = least_len(version.table.ids_end());
         if volume.len(self.data)? < len {

@@ -18,10 +18,12 @@ use crate::error::{Error, Result};
 use crate::lock_order::{RankedMutex, rank};
 use crate::operation::SeqNo;
 use crate::pool::Begun;
+use parking_lot::Condvar;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// Told when a commit is durable, or why it is not.
 pub(crate) type Callback = Box<dyn FnOnce(Result<()>) + Send>;
@@ -33,6 +35,17 @@ pub(crate) struct DurableWaits {
     logged: AtomicU64,
     durable: AtomicU64,
     waits: RankedMutex<rank::DurableWaits, Waits>,
+    watch: Watch,
+}
+
+/// What wakes readers of the change feed. It costs one load where there are none.
+#[derive(Default)]
+struct Watch {
+    /// How many wait.
+    watchers: AtomicUsize,
+    /// How often the durable part of the log has grown while some waited.
+    times: RankedMutex<rank::ChangesWatch, u64>,
+    grown: Condvar,
 }
 
 #[derive(Default)]
@@ -54,6 +67,21 @@ enum Syncer {
     Begun,
 }
 
+struct Watcher<'w>(&'w Watch);
+
+impl<'w> Watcher<'w> {
+    fn new(watch: &'w Watch) -> Self {
+        watch.watchers.fetch_add(1, Ordering::SeqCst);
+        Self(watch)
+    }
+}
+
+impl Drop for Watcher<'_> {
+    fn drop(&mut self) {
+        self.0.watchers.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 impl DurableWaits {
     /// Operations up to this one are in the log. The caller holds the log.
     pub fn note_logged(&self, seq: SeqNo) {
@@ -63,6 +91,35 @@ impl DurableWaits {
     /// Operations up to this one are durable. The caller holds the log.
     pub fn note_durable(&self, seq: SeqNo) {
         self.durable.fetch_max(seq, Ordering::AcqRel);
+        self.tell_watchers();
+    }
+
+    /// The log is durable further on than before. The caller holds the log, or a watcher that has just looked could miss it.
+    pub fn tell_watchers(&self) {
+        if self.watch.watchers.load(Ordering::SeqCst) > 0 {
+            *self.watch.times.lock() += 1;
+            self.watch.grown.notify_all();
+        }
+    }
+
+    /// Waits until the log is durable further on, at most for `time`, unless `is_there` says that there is something already: that
+    /// looks at the log.
+    pub fn watch(&self, time: Duration, is_there: impl FnOnce() -> Result<bool>) -> Result<()> {
+        let watcher = Watcher::new(&self.watch);
+        let seen = *self.watch.times.lock();
+        if !is_there()? {
+            let mut times = self.watch.times.lock();
+            if *times == seen {
+                times.wait_for(&self.watch.grown, time);
+            }
+        }
+        drop(watcher);
+        Ok(())
+    }
+
+    /// Up to which operation the log is durable.
+    pub fn durable(&self) -> SeqNo {
+        self.durable.load(Ordering::Acquire)
     }
 
     /// Whether an operation is durable.

@@ -81,7 +81,10 @@ impl SharedLog {
 impl CommitPipeline {
     /// Gives a newly opened database its log.
     pub fn install_log(&self, wal: WalWriter) {
-        *self.log.lock() = Some(Log::new(wal, self.state.visible() + 1));
+        let mut log = self.log.lock();
+        *log = Some(Log::new(wal, self.state.visible() + 1));
+        // Opening has made all durable that it has found.
+        self.durable_waits.note_durable(self.state.visible());
     }
 
     /// False during replay, if the database is read-only, and once it is closed.

@@ -9,7 +9,7 @@ use crate::commit::log::Log;
 use crate::current_state::State;
 use crate::error::{Error, Result};
 use crate::operation::SeqNo;
-use crate::wal::KeptLog;
+use crate::wal::{DurableEnd, KeptLog, Old};
 use std::sync::Arc;
 
 /// The files of the log, as they were at one moment, until dropped.
@@ -45,6 +45,7 @@ impl CommitPipeline {
             old.sync().inspect_err(|error| self.health.poison(error))?;
             if let Some(log) = self.log.lock().as_mut() {
                 log.wal.mark_synced(old.generation());
+                self.durable_waits.tell_watchers();
             }
         }
         Ok(())
@@ -101,11 +102,48 @@ impl CommitPipeline {
         Ok((state, seq, Some(kept)))
     }
 
-    /// Removes log generations that are no longer needed.
+    /// What a reader sees that begins now, all of which is durable, and up to where that is. No commit is under way at that
+    /// moment, so it is what the log has up to there, and no more.
+    pub(crate) fn durable_view(&self) -> Result<(Arc<State>, SeqNo, DurableEnd)> {
+        self.health.check_writable()?;
+        let mut guard = self.log_at_rest();
+        let log = guard.as_mut().ok_or(Error::Closed)?;
+        self.begin_for_promise(log)?;
+        self.space.with_kept_space(|| log.wal.sync()).inspect_err(|error| {
+            if !error.is_refusal() {
+                self.health.poison(error);
+            }
+        })?;
+        self.durable_waits.note_durable(log.next_seq - 1);
+        let (state, seq) = self.state.view();
+        Ok((state, seq, log.wal.durable_end()))
+    }
+
+    /// How far the log is durable.
+    pub(crate) fn durable_end(&self) -> Result<DurableEnd> {
+        self.log.lock().as_ref().map(|log| log.wal.durable_end()).ok_or(Error::Closed)
+    }
+
+    /// Keeps log generations for the change feed instead of removing them.
+    fn keep(&self, old: Old, bytes_max: u64) -> (Vec<u64>, Result<()>) {
+        let old = old.close(&*self.volume);
+        match self.volume.list() {
+            Ok(files) => {
+                let is_old = |generation| old.contains(&generation);
+                self.space.kept_log.keep(&*self.volume, &files, is_old, bytes_max);
+                (Vec::new(), Ok(()))
+            }
+            // They are kept with the next ones.
+            Err(error) => (old.into_iter().collect(), Err(error.into())),
+        }
+    }
+
+    /// Removes log generations that are no longer needed, or keeps them for the change feed.
     pub(crate) fn shorten_log(&self, low: u64) {
         let Some(old) = self.log.lock().as_mut().map(|log| log.wal.take_below(low)) else { return };
         // Without the log lock: the files may have many unwritten pages, so removing them can take long.
-        let (left, result) = old.remove(&*self.volume);
+        let kept_max = self.state.load().version.kept_log_max();
+        let (left, result) = if kept_max == 0 { old.remove(&*self.volume) } else { self.keep(old, kept_max) };
         if let Some(log) = self.log.lock().as_mut() {
             log.wal.put_back(left);
             self.memory.note_log(log.wal.unsynced_bytes());

@@ -47,8 +47,9 @@ pub(super) fn check_name(name: &str) -> Result<()> {
 
 /// Publishes an edit that makes the manifest longer by `listed` bytes for good: opening copies it, so the reserve must be long
 /// enough before.
-pub(super) fn publish_listed(engine: &Engine, edit: Edit, listed: u64) -> Result<()> {
-    provide_listed(engine, listed)?;
+pub(super) fn publish_listed(engine: &Engine, mut edit: Edit, listed: u64) -> Result<()> {
+    let events = engine.note_events(&mut edit, None)?;
+    provide_listed(engine, listed + events)?;
     engine.publisher.publish(edit, PublishContext::default())
 }
 

@@ -22,7 +22,8 @@ impl Creation {
         engine.health.check_writable()?;
         let _turn = self.turn.lock();
         let Some((id, _)) = self.find_existing(engine, name) else { return Ok(false) };
-        let edit = Edit { dropped: with_chunks(&engine.state.load().version, id), ..Edit::default() };
+        let mut edit = Edit { dropped: with_chunks(&engine.state.load().version, id), ..Edit::default() };
+        engine.note_events(&mut edit, None)?;
         // Transactions that have read of it are validated before that, or conflict.
         let _shown = engine.commits.show_ingested(id);
         engine
@@ -62,9 +63,11 @@ impl Creation {
         let replaced = self.find_existing(engine, to).map(|(id, _)| id);
         let metadata = engine.state.load().version.trees.get(&id).and_then(|tree| tree.metadata.clone());
         let name = TreeName { id, name: to.into(), metadata };
-        provide_listed(engine, name.listed_len())?;
+        let listed = name.listed_len();
         let dropped = replaced.map(|id| with_chunks(&engine.state.load().version, id)).unwrap_or_default();
-        let edit = Edit { dropped, names: vec![name], ..Edit::default() };
+        let mut edit = Edit { dropped, names: vec![name], ..Edit::default() };
+        let events = engine.note_events(&mut edit, None)?;
+        provide_listed(engine, listed + events)?;
         // As in `drop_keyspace`.
         let _shown = replaced.map(|id| engine.commits.show_ingested(id));
         engine

@@ -128,6 +128,7 @@ impl Engine {
             state: Arc::clone(&state),
             publisher: Arc::clone(&publisher),
             pool: Arc::clone(&pool),
+            kept_log: Default::default(),
         });
         let commits = Arc::new(CommitPipeline {
             log: SharedLog::default(),

@@ -134,6 +134,7 @@ impl Engine {
         if sorted.count > 0 {
             // Opening copies the manifest, with this list in it.
             self.space.with_kept_space(|| self.space.reserve.grow(list))?;
+            self.note_events(builder.edit_mut(), Some(keyspace))?;
             let _shows = self.commits.show_ingested(keyspace);
             self.publisher.commit_version(builder, TreesChange::Grown)?;
         }

@@ -14,6 +14,7 @@ use crate::iter::Range;
 use crate::latency::Timed;
 use crate::operation::{KeyRange, KeyspaceId};
 use crate::value::{Key, Value};
+use crate::version::Version;
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -40,8 +41,13 @@ pub struct Keyspace {
 
 impl Keyspace {
     pub(crate) fn new(handle: Arc<Handle>, id: KeyspaceId, name: Arc<str>) -> Self {
+        let version = Arc::clone(&handle.engine.state.load().version);
+        Self::in_version(handle, &version, id, name)
+    }
+
+    /// The same of a keyspace that a version has.
+    pub(super) fn in_version(handle: Arc<Handle>, version: &Version, id: KeyspaceId, name: Arc<str>) -> Self {
         let engine = &handle.engine;
-        let version = Arc::clone(&engine.state.load().version);
         let tree = version.trees.get(&id);
         let durability = tree.and_then(|tree| tree.durability).unwrap_or(handle.durability);
         let may_expire = tree.is_some_and(|tree| tree.life.is_some());
@@ -69,6 +75,21 @@ impl Keyspace {
     /// ```
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Its number, which no other keyspace of this database ever has: that of [`FeedKeyspace::id`](crate::FeedKeyspace::id).
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// let ships = db.keyspace("ships")?;
+    /// db.rename_keyspace("ships", "boats")?;
+    /// assert_eq!(db.keyspace("boats")?.number(), ships.number());
+    /// # Ok(()) }
+    /// ```
+    pub fn number(&self) -> u32 {
+        self.id.0
     }
 
     /// How its values are stored.

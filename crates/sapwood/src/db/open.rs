@@ -27,6 +27,7 @@ use crate::db::options::Builder;
 use crate::db::replay::{Overflow, Replay, replay};
 use crate::error::{Error, Result};
 use crate::merging::{MergeOperators, Merging};
+use crate::operation::SeqNo;
 use crate::publish::PublishContext;
 use crate::reserve;
 use crate::spans::span;
@@ -35,6 +36,7 @@ use crate::storage::segment::{GRANULE, Slots, granules};
 use crate::storage::unused::unused;
 use crate::storage::write_behind::WriteBehind;
 use crate::storage::writer::Writer;
+use crate::version::change_log::Keeping;
 use crate::version::current;
 use crate::version::current::Current;
 use crate::version::edit::Edit;
@@ -348,6 +350,7 @@ fn start(
     let wal = with_space(&engine, || next_log(volume, current.database, &tail))?;
     engine.space.reserve.note_replayed(tail.bytes(), wal.generation());
     begin_log(&engine, wal)?;
+    set_keeping(&engine, options.kept_changes(), tail.next_seq - 1)?;
     remove_leftovers(&engine, volume, low);
     if tail.generation.saturating_sub(low) >= GENERATIONS_MAX {
         match engine.flush_inline() {
@@ -436,15 +439,38 @@ fn begin_log(engine: &Engine, wal: WalWriter) -> Result<()> {
     Ok(())
 }
 
+/// Notes in the manifest how the log is kept for the change feed, if that is to be otherwise. All operations up to `last` are in the
+/// trees or in the log that opening has found; what follows is told from here on.
+fn set_keeping(engine: &Engine, asked: Option<u64>, last: SeqNo) -> Result<()> {
+    let before = engine.state.load().version.change_log.clone();
+    let Some(bytes) = asked.filter(|bytes| *bytes != before.as_ref().map_or(0, |log| log.keeping.bytes))
+    else {
+        return Ok(());
+    };
+    let keeping = match before {
+        Some(log) if log.keeping.bytes > 0 => Keeping { bytes, ..log.keeping },
+        _ => Keeping { bytes, from: last, first_event: 0 },
+    };
+    with_space(engine, || {
+        let edit = Edit { keeping: Some(keeping), ..Edit::default() };
+        engine.publisher.publish(edit, PublishContext::default())
+    })
+}
+
 /// Removes files that are no longer needed. This can wait for the next open, so errors are only logged.
 fn remove_leftovers(engine: &Engine, volume: &Arc<dyn Volume>, wal_low: u64) {
     let Ok(entries) = volume.list() else { return };
+    let kept_max = engine.state.load().version.kept_log_max();
+    if kept_max > 0 {
+        engine.space.kept_log.keep(&**volume, &entries, |generation| generation < wal_low, kept_max);
+    }
     // No next manifest begins meanwhile: it might get the number of a file that is about to be removed.
     engine.publisher.with_manifest(|manifest| {
         let is_needed = |number| manifest.is_some_and(|manifest| manifest.needs(number));
         for entry in entries {
             let outdated = manifest::number_of(&entry.name).is_some_and(|number| !is_needed(number))
-                || wal::generation_of(&entry.name).is_some_and(|generation| generation < wal_low)
+                || (kept_max == 0
+                    && wal::generation_of(&entry.name).is_some_and(|generation| generation < wal_low))
                 || wal::is_copy(&entry.name)
                 || entry.name == current::TEMPORARY;
             if outdated && let Err(error) = volume.remove(&entry.name) {

@@ -43,6 +43,7 @@ pub struct Builder {
     clock: ClockSource,
     merge_operators: MergeOperators,
     latencies: bool,
+    keep_changes: Option<u64>,
 }
 
 /// Between two attempts to take the lock: the first soon, for a process that is just ending; later ones must not cost
@@ -62,6 +63,9 @@ pub(crate) const REPLAYED_MAX: u64 = if cfg!(test) { 64 << 20 } else { 2 * QUEUE
 const LEAF_LEN: std::ops::RangeInclusive<usize> = 256..=(1 << 20);
 /// Bytes of a segment: must be long enough for the longest leaf, and short enough to be collected.
 const SPAN: std::ops::RangeInclusive<u64> = (1 << 20)..=(1 << 30);
+
+/// Bytes of the log that are kept for the change feed, if any are: less would be given up at once.
+const KEPT: std::ops::RangeInclusive<u64> = (1 << 20)..=(1 << 60);
 
 impl Default for Builder {
     fn default() -> Self {
@@ -83,6 +87,7 @@ impl Default for Builder {
             clock: ClockSource::default(),
             merge_operators: MergeOperators::default(),
             latencies: false,
+            keep_changes: None,
         }
     }
 }
@@ -402,6 +407,27 @@ impl Builder {
         self
     }
 
+    /// Keeps what was committed for [`Database::changes`]: up to so many bytes of log files after their changes are in the trees,
+    /// at least 1 MiB; or none, with 0. The database remembers it: without this option it is as it was, and in a new one it is 0.
+    ///
+    /// The files stay where they are, so nothing is written twice; but they take their space on the disk, and a flush syncs the
+    /// log of its queue, which buffered commits do without otherwise. If the disk is full, the oldest are given up.
+    /// One log file is as long as a queue (a sixth of the memory budget at most), and they are given up one by one.
+    /// With 0 all are, and later [positions](crate::ChangesPosition) begin anew.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// let db = sapwood::Database::builder().keep_changes(256 << 20).open(dir.path().join("ships.db"))?;
+    /// db.keyspace("ships")?.insert("fram", "1892")?;
+    /// assert_eq!(db.changes(&db.oldest_change()?)?.count(), 2); // the keyspace, and the record
+    /// # Ok(()) }
+    /// ```
+    pub fn keep_changes(mut self, bytes: u64) -> Self {
+        self.keep_changes = Some(bytes);
+        self
+    }
+
     /// Opens the database in the directory `path`, or creates it.
     ///
     /// ```
@@ -496,6 +522,10 @@ impl Builder {
         if self.background_threads > BACKGROUND_THREADS_MAX {
             return refuse("background_threads", self.background_threads as u64, "0 to 64");
         }
+        if self.keep_changes.is_some_and(|bytes| bytes != 0 && !KEPT.contains(&bytes)) {
+            let bytes = self.keep_changes.unwrap_or(0);
+            return refuse("keep_changes", bytes, "0, or 1048576 bytes (1 MiB) to 1 EiB");
+        }
         self.compression.check()?;
         if !LEAF_LEN.contains(&self.leaf_len) {
             return refuse("leaf_len", self.leaf_len as u64, "256 to 1048576 bytes");
@@ -524,6 +554,10 @@ impl Builder {
 
     pub(crate) fn default_compression(&self) -> Compression {
         self.compression
+    }
+
+    pub(crate) fn kept_changes(&self) -> Option<u64> {
+        self.keep_changes
     }
 
     pub(crate) fn default_durability(&self) -> Durability {

@@ -11,6 +11,7 @@ use crate::db::batch::check_key;
 use crate::db::database::Handle;
 use crate::db::key_bounds::KeyBounds;
 use crate::db::keyspace::Keyspace;
+use crate::db::large_values::create::is_hidden;
 use crate::error::{Error, Result};
 use crate::iter::{Host, Range};
 use crate::latency::Timed;
@@ -18,6 +19,7 @@ use crate::operation::{KeyspaceId, SeqNo};
 use crate::tree::lookup;
 use crate::tree::view::TreeView;
 use crate::value::{Key, Value};
+use crate::version::Tree;
 use bytes::Bytes;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -71,6 +73,32 @@ impl Snapshot {
             return Err(Error::Foreign { what: "keyspace" });
         }
         self.state.version.check_there(keyspace.id()).map_err(|error| keyspace.named(error))
+    }
+
+    /// The keyspaces that there were, sorted by number. Some may have been dropped since, or have another name; this reads them all
+    /// the same. Those of [large values](crate::LargeValues) are not among them.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("fram", "1892")?;
+    /// let snapshot = db.snapshot();
+    /// db.drop_keyspace("ships")?;
+    /// let keyspaces = snapshot.keyspaces();
+    /// assert_eq!(keyspaces[0].name(), "ships");
+    /// assert_eq!(snapshot.iter(&keyspaces[0]).count(), 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn keyspaces(&self) -> Vec<Keyspace> {
+        let version = &self.state.version;
+        let is_ordinary = |tree: &Tree| tree.chunks.is_none() && !is_hidden(&tree.name);
+        let trees = version.trees.iter().filter(|(_, tree)| is_ordinary(tree));
+        let mut trees: Vec<_> = trees.map(|(id, tree)| (id, Arc::clone(&tree.name))).collect();
+        trees.sort_unstable_by_key(|(id, _)| *id);
+        let keyspace = |(id, name)| Keyspace::in_version(Arc::clone(&self.handle), version, id, name);
+        trees.into_iter().map(keyspace).collect()
     }
 
     /// Returns the value of `key`.

@@ -29,6 +29,8 @@ impl Error {
             | Error::NoBackup { .. }
             | Error::Missing { .. }
             | Error::KeyspaceDropped { .. }
+            | Error::NoChanges { .. }
+            | Error::ChangesGone { .. }
             | Error::Gone { .. } => ErrorKind::NotFound,
             Error::NotWritable { .. } => ErrorKind::PermissionDenied,
             Error::ReadOnly => ErrorKind::ReadOnlyFilesystem,
@@ -40,6 +42,8 @@ impl Error {
             | Error::BatchTooLarge { .. }
             | Error::NotSorted { .. }
             | Error::BadName { .. }
+            | Error::OtherHistory { .. }
+            | Error::BadPosition { .. }
             | Error::NoExpiry { .. }
             | Error::Encode { .. }
             | Error::NoMergeOperator { .. }

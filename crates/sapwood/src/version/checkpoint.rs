@@ -58,7 +58,14 @@ impl Checkpoint {
         }
         // Dead segments may be dropped only when all addresses are set.
         let last_keyspace = Some(version.last_keyspace);
-        let last = Edit { open_segment: Some(version.open_segment), last_keyspace, ..Edit::default() };
+        let change_log = version.change_log.as_ref();
+        let last = Edit {
+            open_segment: Some(version.open_segment),
+            last_keyspace,
+            keeping: change_log.map(|log| log.keeping),
+            events: change_log.map(|log| log.events.clone()).unwrap_or_default(),
+            ..Edit::default()
+        };
         Self {
             portion,
             first: Some(first),

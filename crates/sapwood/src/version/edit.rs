@@ -21,6 +21,11 @@
 //!         | 22 keyspace codec level                              leaves and log pieces of a keyspace are compressed: 1 LZ4, 2 Zstandard, 3 the same with a dictionary (format 11)
 //!         | 23 keyspace len dictionary                           a dictionary that nodes of a keyspace need, of at most 32 KiB (format 11)
 //!         | 24 keyspace chunks                                    values of a keyspace are large: their chunks are records of another keyspace (format 12)
+//!         | 25 bytes from event                                  at most so many bytes of the log are kept for the change feed, from behind an operation on,
+//!                                                               with events of such numbers; 0: none are (format 12)
+//!         | 26 kind keyspace seq flags nlen name                 an event for the change feed, behind an operation: a keyspace 1 created, 2 renamed, 3 dropped,
+//!                                                               4 ingested into; flags: 1 records may expire, 2 values merge,
+//!                                                               4 they are large (format 12)
 //!         | 8 n (id position lens crc)*n                          new addresses of nodes; lens: bits 0 to 25 bytes on the device, bits 26 to 31
 //!                                                               0, or n if it is compressed and has 2^(n/4) times as many, rounded up (format 11)
 //!         | 9 n (id)*n                                            ids set free
@@ -47,6 +52,7 @@ use crate::storage::dictionary::{DICTIONARY_MAX, Dictionary};
 use crate::storage::mapping_table::{Address, Lens, Position};
 use crate::storage::node::{LEVEL_MAX, NodeId};
 use crate::version::Tree;
+use crate::version::change_log::{Keeping, KeyspaceEvent};
 use std::sync::Arc;
 
 /// See the module. Absent fields do not change anything.
@@ -76,6 +82,10 @@ pub(crate) struct Edit {
     pub dictionaries: Vec<(KeyspaceId, Arc<Dictionary>)>,
     /// Where queues end of which a part is in the trees.
     pub begun_flushes: Vec<SeqNo>,
+    /// How the log is kept for the change feed, ...
+    pub keeping: Option<Keeping>,
+    /// ... and what this edit does to keyspaces, for the same.
+    pub events: Vec<KeyspaceEvent>,
     /// What the database's clock says, in milliseconds since 1970.
     pub clock: Option<u64>,
     /// Segments begun: number and first granule.
@@ -219,6 +229,14 @@ impl Edit {
             out.push(20);
             put_varint(out, *end);
         }
+        if let Some(keeping) = &self.keeping {
+            out.push(25);
+            keeping.encode(out);
+        }
+        for event in &self.events {
+            out.push(26);
+            event.encode(out);
+        }
         if let Some(time) = self.clock {
             out.push(17);
             put_varint(out, time);
@@ -317,6 +335,8 @@ impl Edit {
                 let larges = || Some((decode_keyspace(reader)?, decode_keyspace(reader)?));
                 self.larges.push({ larges }().ok_or("keyspace of large values")?);
             }
+            Some(25) => self.keeping = Some(Keeping::decode(reader).ok_or("how the log is kept")?),
+            Some(26) => self.events.push(KeyspaceEvent::decode(reader).ok_or("event of a keyspace")?),
             Some(20) => self.begun_flushes.push(decode_number(reader).ok_or("end of a queue")?),
             Some(17) => self.clock = Some(decode_number(reader).ok_or("time")?),
             Some(18) => {
@@ -472,6 +492,7 @@ fn decode_tree(reader: &mut Reader<'_>, is_estimated: bool) -> Option<(KeyspaceI
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::version::change_log::EventKind;
     use proptest::prelude::*;
 
     #[test]
@@ -516,6 +537,16 @@ mod tests {
                 (KeyspaceId(77), Durability::Immediate),
             ],
             begun_flushes: vec![7, 300],
+            keeping: Some(Keeping { bytes: 1 << 30, from: 7, first_event: 300 }),
+            events: vec![KeyspaceEvent {
+                kind: EventKind::Dropped,
+                keyspace: KeyspaceId(77),
+                seq: 300,
+                expires: false,
+                merges: true,
+                large: false,
+                name: "ships".into(),
+            }],
             clock: Some(1_790_000_000_000),
             segments: vec![(7, 1), (8, u32::MAX)],
             used: vec![(7, 4096)],

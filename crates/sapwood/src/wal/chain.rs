@@ -15,7 +15,7 @@ use super::window;
 use super::window::OpenLog;
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
-use crate::source::{Source, Window};
+use crate::source::{FileSource, Source, Window};
 use psync::Volume;
 
 /// A generation to be read, and where its valid part ends.
@@ -91,12 +91,42 @@ pub(super) fn chain(
     newest: u64,
     len: Option<u64>,
 ) -> Result<Vec<Link>> {
+    let open = |generation| open(volume, generation).map(Some);
+    let is_first = |header: &Header| header.previous_generation < low.max(1);
+    let links = walk_back(volume, &open, database, (newest, len), &is_first)?;
+    Ok(links.0)
+}
+
+/// The generations from the newest of which `is_first` is true up to `newest`; from the oldest that is there, if there is none such.
+/// Returns whether none was missing.
+pub(super) fn chain_until(
+    volume: &dyn Volume,
+    open: fn(&dyn Volume, u64) -> Result<Option<FileSource<'_>>>,
+    database: DatabaseId,
+    newest: (u64, Option<u64>),
+    is_first: &dyn Fn(&Header) -> bool,
+) -> Result<(Vec<Link>, bool)> {
+    let is_first = |header: &Header| is_first(header) || header.previous_generation == 0;
+    walk_back(volume, &|generation| open(volume, generation), database, newest, &is_first)
+}
+
+fn walk_back<'v>(
+    volume: &'v dyn Volume,
+    open: &dyn Fn(u64) -> Result<Option<FileSource<'v>>>,
+    database: DatabaseId,
+    (newest, len): (u64, Option<u64>),
+    is_first: &dyn Fn(&Header) -> bool,
+) -> Result<(Vec<Link>, bool)> {
     let mut links: Vec<Link> = Vec::new();
     let mut generation = newest;
     let mut stop = len.map_or(Stop::EndOfFile, Stop::At);
+    let mut is_whole = true;
     loop {
         let name = file_name(generation);
-        let source = open(volume, generation)?;
+        let Some(source) = open(generation)? else {
+            is_whole = false;
+            break;
+        };
         let header = read_header(&source, database, generation, &volume.describe())?
             .map_err(|flaw| flaw.at(&name, 0))?;
         if let Some(next) = links.last() {
@@ -110,14 +140,14 @@ pub(super) fn chain(
         }
         links.push(Link { header, stop });
         // The numbers strictly decrease ([`Header::check`]), so this ends.
-        if header.previous_generation < low.max(1) {
+        if is_first(&header) {
             break;
         }
         generation = header.previous_generation;
         stop = Stop::At(header.previous_len);
     }
     links.reverse();
-    Ok(links)
+    Ok((links, is_whole))
 }
 
 /// Reads and checks the header of a file. The inner error means that the header is cut off or its checksum is

@@ -140,6 +140,14 @@ pub(crate) struct Old {
 }
 
 impl Old {
+    /// Closes their files, and leaves them where they are. Returns which they are.
+    pub fn close(self, volume: &dyn Volume) -> BTreeSet<u64> {
+        for file in self.open {
+            let _ = volume.close(file);
+        }
+        self.generations
+    }
+
     /// Removes their files. Returns those that are left, and the first error. Nothing depends on the removal.
     pub fn remove(self, volume: &dyn Volume) -> (Vec<u64>, Result<()>) {
         for file in self.open {

@@ -25,6 +25,14 @@ pub(super) fn open_direct(volume: &dyn Volume, generation: u64) -> Result<FileSo
     found(generation, FileSource::open_direct(volume, &file_name(generation)))
 }
 
+/// The same; `None` if there is no such file.
+pub(super) fn open_if_there(volume: &dyn Volume, generation: u64) -> Result<Option<FileSource<'_>>> {
+    match FileSource::open(volume, &file_name(generation)) {
+        Err(psync::Error::NotFound { .. }) => Ok(None),
+        other => Ok(Some(other?)),
+    }
+}
+
 fn found(generation: u64, opened: psync::Result<FileSource<'_>>) -> Result<FileSource<'_>> {
     match opened {
         Err(psync::Error::NotFound { .. }) => Err(missing_file(generation)),

@@ -1,5 +1,6 @@
 //! What the store does when something goes wrong: power loss, kills, failing and lying disks, at any moment of all that it does.
 
+mod changes;
 mod closing;
 mod damage;
 mod failed_sync;

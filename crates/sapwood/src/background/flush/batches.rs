@@ -184,7 +184,10 @@ impl Flusher {
             }
             match std::mem::replace(&mut sync_log, SyncLog::Done) {
                 SyncLog::Begun(task) => task.wait()?,
-                SyncLog::IfNeeded if next.is_some() => self.commits.sync_log_below(frozen.wal_low)?,
+                // What is kept of the log for the change feed must not end before the trees do.
+                SyncLog::IfNeeded if next.is_some() || builder.base().kept_log_max() > 0 => {
+                    self.commits.sync_log_below(frozen.wal_low)?
+                }
                 // A smaller portion may replace this one.
                 SyncLog::IfNeeded => sync_log = SyncLog::IfNeeded,
                 SyncLog::Done => {}

@@ -96,6 +96,29 @@ impl LargeId {
     }
 }
 
+/// What a record says of its value, borrowed.
+pub(crate) enum HeadRef<'a> {
+    Short(&'a [u8]),
+    Long { id: LargeId, len: u64 },
+}
+
+impl<'a> HeadRef<'a> {
+    /// `None`: damage.
+    pub fn decode(stored: &'a [u8]) -> Option<Self> {
+        let (tag, rest) = stored.split_first()?;
+        match *tag {
+            SHORT => Some(Self::Short(rest)),
+            LONG => {
+                let mut reader = Reader::new(rest);
+                let (id, len) = (LargeId(reader.array()?), reader.varint()?);
+                let is_sound = reader.remaining() == 0 && (1..=LEN_MAX).contains(&len);
+                is_sound.then_some(Self::Long { id, len })
+            }
+            _ => None,
+        }
+    }
+}
+
 /// What a record says of its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Head {
@@ -129,16 +152,10 @@ impl Head {
     }
 
     fn decoded(stored: &Bytes) -> Option<Self> {
-        match *stored.first()? {
-            SHORT => Some(Self::Short(stored.slice(1..))),
-            LONG => {
-                let mut reader = Reader::new(&stored[1..]);
-                let (id, len) = (LargeId(reader.array()?), reader.varint()?);
-                let is_sound = reader.remaining() == 0 && (1..=LEN_MAX).contains(&len);
-                is_sound.then_some(Self::Long { id, len })
-            }
-            _ => None,
-        }
+        Some(match HeadRef::decode(stored)? {
+            HeadRef::Short(value) => Self::Short(stored.slice_ref(value)),
+            HeadRef::Long { id, len } => Self::Long { id, len },
+        })
     }
 
     /// Bytes of the value.

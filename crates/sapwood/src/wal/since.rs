@@ -1,0 +1,236 @@
+//! Reads the durable part of the log from a sequence number on, while it is written and while its oldest files are removed:
+//! for the change feed.
+//!
+//! Invariants:
+//! 1. Nothing is returned that a power loss could take back: reading ends where the writer says that all is durable.
+//! 2. Records come in order, each once, without a gap; a file that is not there any more is [`Since::Gone`], and damage is an
+//!    error, never the end.
+//! 3. The writer waits for nothing that is read here. A file that is being read may be removed meanwhile.
+//! 4. Memory: one window ([`crate::source`]) while there is something to read.
+
+use super::chain::{Link, Stop, chain_until};
+use super::reader::record;
+use super::record::{Flaw, HEADER_LEN};
+use super::walker::{Follow, Found, Walker};
+use super::writer::WalWriter;
+use super::{Record, file_name, window};
+use crate::database_id::DatabaseId;
+use crate::error::{Error, Result};
+use crate::operation::SeqNo;
+use crate::source::Source;
+use psync::{Access, FileId, Read, Volume};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// How far the log is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DurableEnd {
+    pub database: DatabaseId,
+    generation: u64,
+    /// Bytes of that generation, with its header.
+    len: u64,
+}
+
+impl WalWriter {
+    /// How far the log is durable. All generations before that one are, wholly.
+    pub fn durable_end(&self) -> DurableEnd {
+        let last = self.older.iter().find(|old| !old.is_synced()).unwrap_or(&self.current);
+        // A header that is not durable yet has no durable record behind it.
+        let len = last.synced.max(HEADER_LEN as u64);
+        DurableEnd { database: self.database, generation: last.number, len }
+    }
+}
+
+/// What comes next.
+pub(crate) enum Since {
+    Record(Record),
+    /// Nothing, at the moment.
+    End,
+    /// What comes next was removed; what is there begins behind this operation.
+    Gone {
+        from: SeqNo,
+    },
+    /// The log ends at this operation, before the one after which it was to be read.
+    Beyond {
+        last: SeqNo,
+    },
+}
+
+/// Reads on and on. See the module.
+pub(crate) struct LogSince {
+    volume: Arc<dyn Volume>,
+    next_seq: SeqNo,
+    walker: Option<Walker<OpenLog>>,
+    /// The files after the walker's.
+    links: VecDeque<Link>,
+    /// Where the last walk ended.
+    at: Option<Place>,
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    generation: u64,
+    offset: u64,
+    epoch: u32,
+}
+
+impl LogSince {
+    /// Reads from this operation on.
+    pub fn new(volume: Arc<dyn Volume>, next_seq: SeqNo) -> Self {
+        Self { volume, next_seq, walker: None, links: VecDeque::new(), at: None }
+    }
+
+    /// Whether everything up to there has been read.
+    pub fn is_at(&self, end: &DurableEnd) -> bool {
+        let is_end = |at: Place| at.generation == end.generation && at.offset == end.len;
+        self.walker.is_none() && self.at.is_some_and(is_end)
+    }
+
+    /// The next record. `end` is asked for when everything up to the last one is read.
+    ///
+    /// # Errors
+    /// Damage of a file, and errors of the device.
+    pub fn next(&mut self, end: impl Fn() -> Result<DurableEnd>) -> Result<Since> {
+        loop {
+            let Some(walker) = &mut self.walker else {
+                let end = end()?;
+                if self.is_at(&end) {
+                    return Ok(Since::End);
+                }
+                match self.begin(&end)? {
+                    None => continue,
+                    Some(other) => return Ok(other),
+                }
+            };
+            match walker.next()? {
+                Found::Record(head, _) if head.next_seq() <= self.next_seq => {}
+                Found::Record(head, body) => {
+                    if head.first_seq != self.next_seq {
+                        // Between two operations of a commit, where no reader was.
+                        return Ok(Since::Beyond { last: head.first_seq - 1 });
+                    }
+                    self.next_seq = head.next_seq();
+                    return Ok(Since::Record(record(walker.header.generation, &head, body)));
+                }
+                Found::Bad(flaw) => return Err(flaw.at(file_name(walker.header.generation), walker.at)),
+                Found::End => {
+                    let follow = walker.follow;
+                    let (generation, offset) = (walker.header.generation, walker.at);
+                    self.at = Some(Place { generation, offset, epoch: follow.epoch });
+                    self.walker = None;
+                    match self.links.pop_front() {
+                        Some(link) => {
+                            if let Some(gone) = self.walk(&link, Some(follow), HEADER_LEN as u64)? {
+                                return Ok(gone);
+                            }
+                        }
+                        None if follow.next_seq < self.next_seq => {
+                            return Ok(Since::Beyond { last: follow.next_seq - 1 });
+                        }
+                        None => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Finds the files that have what comes next. `None`: it can be read.
+    fn begin(&mut self, end: &DurableEnd) -> Result<Option<Since>> {
+        let next_seq = self.next_seq;
+        let (links, is_whole) = chain_until(
+            &*self.volume,
+            window::open_if_there,
+            end.database,
+            (end.generation, Some(end.len)),
+            &|header| header.first_seq <= next_seq,
+        )?;
+        self.links = links.into();
+        let Some(first) = self.links.pop_front() else { return Ok(Some(Since::Gone { from: next_seq })) };
+        if !is_whole || first.header.first_seq > next_seq {
+            self.links.clear();
+            return Ok(Some(Since::Gone { from: first.header.first_seq - 1 }));
+        }
+        match self.at.filter(|at| at.generation == first.header.generation) {
+            Some(at) => {
+                let follow = Follow { next_seq, epoch: at.epoch };
+                self.walk(&first, Some(follow), at.offset)
+            }
+            None => self.walk(&first, None, HEADER_LEN as u64),
+        }
+    }
+
+    /// Opens a file, to be read from an offset on. Returns what is to be told if it is not there.
+    fn walk(&mut self, link: &Link, follow: Option<Follow>, offset: u64) -> Result<Option<Since>> {
+        let is_begun = offset > HEADER_LEN as u64;
+        let follow = match follow {
+            Some(follow) if is_begun => follow,
+            follow => link.follow(follow)?,
+        };
+        let Some(source) = OpenLog::open(&self.volume, link)? else {
+            self.links.clear();
+            return Ok(Some(Since::Gone { from: self.next_seq }));
+        };
+        let mut walker = Walker::new(source, link, follow);
+        walker.at = offset;
+        self.walker = Some(walker);
+        Ok(None)
+    }
+}
+
+/// The first operation behind which everything is there, of the log up to `end`.
+pub(crate) fn oldest(volume: &dyn Volume, end: &DurableEnd) -> Result<SeqNo> {
+    let newest = (end.generation, Some(end.len));
+    let (links, _) = chain_until(volume, window::open_if_there, end.database, newest, &|_| false)?;
+    let first = links.first().ok_or_else(|| window::missing_file(end.generation))?;
+    Ok(first.header.first_seq - 1)
+}
+
+/// A file that stays open, up to where it counts; closed when dropped.
+struct OpenLog {
+    volume: Arc<dyn Volume>,
+    file: FileId,
+    len: u64,
+}
+
+impl OpenLog {
+    /// `None` if there is no such file.
+    fn open(volume: &Arc<dyn Volume>, link: &Link) -> Result<Option<Self>> {
+        let name = file_name(link.header.generation);
+        let file = match volume.open(&name, Access::default()) {
+            Err(psync::Error::NotFound { .. }) => return Ok(None),
+            opened => opened?,
+        };
+        let mut open = Self { volume: Arc::clone(volume), file, len: 0 };
+        let len = volume.len(file)?;
+        open.len = match link.stop {
+            Stop::At(stop) if stop > len => {
+                return Err(
+                    Flaw::new("the log file ends too early", format!("{stop} bytes"), len).at(name, len)
+                );
+            }
+            Stop::At(stop) => stop,
+            Stop::EndOfFile => len,
+        };
+        Ok(Some(open))
+    }
+}
+
+impl Source for OpenLog {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        if buffer.is_empty() {
+            return Ok(());
+        }
+        self.volume.read(&mut [Read { file: self.file, offset, buffer }]).map_err(Error::from)
+    }
+}
+
+impl Drop for OpenLog {
+    fn drop(&mut self) {
+        // Nothing was written through this handle, so nothing can be lost.
+        let _ = self.volume.close(self.file);
+    }
+}
