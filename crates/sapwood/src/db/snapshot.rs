@@ -13,6 +13,7 @@ use crate::db::key_bounds::KeyBounds;
 use crate::db::keyspace::Keyspace;
 use crate::db::large_values::create::is_hidden;
 use crate::error::{Error, Result};
+use crate::expiry::Expiry;
 use crate::iter::{Host, Range};
 use crate::latency::Timed;
 use crate::operation::{KeyspaceId, SeqNo};
@@ -118,6 +119,29 @@ impl Snapshot {
     /// As [`Keyspace::get`].
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         keyspace.values().read_found(self.get_stored(keyspace, key.as_ref())?)
+    }
+
+    /// When the record of `key` expires, as [`Keyspace::expiry`]; `None` if there is no such record in the snapshot, or it has expired by
+    /// now.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # use sapwood::{Expiry, KeyspaceOptions};
+    /// # let berths = db.keyspace_with("berths", KeyspaceOptions::new().expiring())?;
+    /// berths.insert_expiring("fram", "berth 7", Expiry::Never)?;
+    /// let snapshot = db.snapshot();
+    /// berths.remove("fram")?;
+    /// assert_eq!(snapshot.expiry(&berths, "fram")?, Some(Expiry::Never));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn expiry(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Expiry>> {
+        let stored = self.get_stored(keyspace, key.as_ref())?;
+        stored.map_or(Ok(None), |stored| keyspace.values().expiry(&stored))
     }
 
     /// The value as it is stored.

@@ -99,7 +99,7 @@ impl LogSince {
                 }
                 match self.begin(&end)? {
                     None => continue,
-                    Some(other) => return Ok(other),
+                    Some(gone) => return Ok(gone),
                 }
             };
             match walker.next()? {
@@ -119,11 +119,7 @@ impl LogSince {
                     self.at = Some(Place { generation, offset, epoch: follow.epoch });
                     self.walker = None;
                     match self.links.pop_front() {
-                        Some(link) => {
-                            if let Some(gone) = self.walk(&link, Some(follow), HEADER_LEN as u64)? {
-                                return Ok(gone);
-                            }
-                        }
+                        Some(link) => self.walk(&link, Some(follow), HEADER_LEN as u64)?,
                         None if follow.next_seq < self.next_seq => {
                             return Ok(Since::Beyond { last: follow.next_seq - 1 });
                         }
@@ -153,14 +149,15 @@ impl LogSince {
         match self.at.filter(|at| at.generation == first.header.generation) {
             Some(at) => {
                 let follow = Follow { next_seq, epoch: at.epoch };
-                self.walk(&first, Some(follow), at.offset)
+                self.walk(&first, Some(follow), at.offset)?;
             }
-            None => self.walk(&first, None, HEADER_LEN as u64),
+            None => self.walk(&first, None, HEADER_LEN as u64)?,
         }
+        Ok(None)
     }
 
-    /// Opens a file, to be read from an offset on. Returns what is to be told if it is not there.
-    fn walk(&mut self, link: &Link, follow: Option<Follow>, offset: u64) -> Result<Option<Since>> {
+    /// Opens a file, to be read from an offset on. If it is not there any more, what is there is looked for anew.
+    fn walk(&mut self, link: &Link, follow: Option<Follow>, offset: u64) -> Result<()> {
         let is_begun = offset > HEADER_LEN as u64;
         let follow = match follow {
             Some(follow) if is_begun => follow,
@@ -168,12 +165,12 @@ impl LogSince {
         };
         let Some(source) = OpenLog::open(&self.volume, link)? else {
             self.links.clear();
-            return Ok(Some(Since::Gone { from: self.next_seq }));
+            return Ok(());
         };
         let mut walker = Walker::new(source, link, follow);
         walker.at = offset;
         self.walker = Some(walker);
-        Ok(None)
+        Ok(())
     }
 }
 

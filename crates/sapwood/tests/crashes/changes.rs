@@ -29,16 +29,16 @@ fn open(volume: &Simulated, keep: Option<u64>) -> sapwood::Result<Database> {
 
 /// A copy of a database that follows its changes.
 #[derive(Clone, Default)]
-struct Replica {
+pub struct Replica {
     position: Option<ChangesPosition>,
     keyspaces: BTreeMap<u32, (String, Records)>,
     /// How often everything was copied.
-    copies: u32,
+    pub copies: u32,
     events: u32,
 }
 
 impl Replica {
-    fn copy(&mut self, db: &Database) -> sapwood::Result<()> {
+    pub fn copy(&mut self, db: &Database) -> sapwood::Result<()> {
         let (snapshot, position) = db.snapshot_for_changes()?;
         self.keyspaces = contents(&snapshot)?;
         self.position = Some(position);
@@ -47,7 +47,7 @@ impl Replica {
     }
 
     /// Applies so many changes, or all that there are.
-    fn follow(&mut self, db: &Database, most: usize) -> sapwood::Result<usize> {
+    pub fn follow(&mut self, db: &Database, most: usize) -> sapwood::Result<usize> {
         let Some(position) = self.position else {
             self.copy(db)?;
             return Ok(0);
@@ -115,7 +115,7 @@ fn contents(snapshot: &Snapshot) -> sapwood::Result<BTreeMap<u32, (String, Recor
         let mut records = Records::new();
         for record in snapshot.iter(&keyspace) {
             let (key, value) = record?;
-            let expiry = keyspace.expiry(&key)?.expect("it is there");
+            let expiry = snapshot.expiry(&keyspace, &key)?.expect("it is there");
             records.insert(key.to_vec(), (value.to_vec(), expiry));
         }
         contents.insert(keyspace.number(), (keyspace.name().to_owned(), records));
@@ -209,7 +209,7 @@ fn work(db: &Database, rng: &mut StdRng, replica: &mut Replica, steps: usize) ->
 }
 
 /// Follows to the end. The replica is then what the database is.
-fn is_equal(db: &Database, replica: &mut Replica, story: &str) {
+pub fn is_equal(db: &Database, replica: &mut Replica, story: &str) {
     db.sync().unwrap_or_else(|error| panic!("{story}: {error}"));
     while replica.follow(db, usize::MAX).unwrap_or_else(|error| panic!("{story}: {error}")) > 0 {}
     let found = contents(&db.snapshot()).expect("reads");

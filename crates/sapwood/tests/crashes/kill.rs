@@ -1,11 +1,12 @@
 //! SIGKILL at random moments under four writing threads, on a real disk: no acknowledged write is lost, no batch is half
-//! there, and a check is clean each time.
+//! there, a check is clean each time, and a replica that follows the changes is what the database is.
 
 #![cfg(unix)]
 
+use crate::changes::{Replica, is_equal};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use sapwood::{Database, Durability, Keyspace};
+use sapwood::{Builder, Database, Durability, Error, Keyspace};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -16,8 +17,15 @@ const THREADS: u64 = 4;
 const SLOTS: u64 = 400;
 const KEYS: u64 = 5;
 
+/// Of the log that is kept, in bytes: of some kills, so that a replica also comes too late.
+const KEPT: u64 = 8 << 20;
+
+fn options() -> Builder {
+    Database::builder().memory(4 << 20).leaf_len(1024).segment_span(1 << 20)
+}
+
 fn open(path: &Path) -> Database {
-    Database::builder().memory(4 << 20).leaf_len(1024).segment_span(1 << 20).open(path).expect("opens")
+    options().open(path).expect("opens")
 }
 
 fn counter_key(thread: u64) -> Vec<u8> {
@@ -46,7 +54,8 @@ fn log_is_mapped() -> bool {
 #[test]
 fn writes_until_killed() {
     let Ok(path) = std::env::var("SAPWOOD_KILL_PATH") else { return };
-    let db = open(Path::new(&path));
+    let keep = std::env::var("SAPWOOD_KILL_CHANGES").map_or(0, |_| KEPT);
+    let db = options().keep_changes(keep).open(Path::new(&path)).expect("opens");
     let keyspace = db.keyspace("main").expect("a keyspace");
     println!("ready");
     let all_buffered = std::env::var("SAPWOOD_KILL_BUFFERED").is_ok();
@@ -81,7 +90,7 @@ fn writes_until_killed() {
 }
 
 /// Checks what is there after a kill against what was acknowledged before it.
-fn verify(path: &Path, acknowledged: &[u64], story: &str) {
+fn verify(path: &Path, acknowledged: &[u64], replica: &mut Replica, story: &str) {
     let db = open(path);
     let keyspace = db.keyspace("main").expect("a keyspace");
     for thread in 0..THREADS {
@@ -105,9 +114,18 @@ fn verify(path: &Path, acknowledged: &[u64], story: &str) {
     if let Err(error) = db.check() {
         panic!("{story}: {error:?}");
     }
+    // Half of the databases keep changes, when their first child has come so far.
+    if db.oldest_change().is_ok() {
+        match replica.follow(&db, usize::MAX) {
+            Err(Error::ChangesGone { .. }) => replica.copy(&db).expect("copies"),
+            followed => _ = followed.unwrap_or_else(|error| panic!("{story}: {error}")),
+        }
+        is_equal(&db, replica, story);
+    }
 }
 
-/// Kills children that write to one database, one after the other; those of every second database want nothing durable. Says how many
+/// Kills children that write to one database, one after the other; those of every second database want nothing durable, and those of every
+/// second pair keep changes. Says how many
 /// batches they were told of, and how many children were seen to have the log mapped.
 fn kill_and_verify(kills: u64, seed: u64) -> (u64, u64) {
     let dir = tempfile::tempdir().expect("a temporary directory");
@@ -115,11 +133,13 @@ fn kill_and_verify(kills: u64, seed: u64) -> (u64, u64) {
     let mut rng = StdRng::seed_from_u64(seed);
     let mut acknowledged = vec![0u64; THREADS as usize];
     let (mut total, mut mapped) = (0, 0);
+    let mut replica = Replica::default();
     for kill in 0..kills {
         let mut child = Command::new(std::env::current_exe().expect("this test"))
             .args(["--exact", "kill::writes_until_killed", "--nocapture"])
             .env("SAPWOOD_KILL_PATH", &path)
             .envs((seed % 2 == 1).then_some(("SAPWOOD_KILL_BUFFERED", "yes")))
+            .envs((seed % 4 >= 2).then_some(("SAPWOOD_KILL_CHANGES", "yes")))
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -163,8 +183,9 @@ fn kill_and_verify(kills: u64, seed: u64) -> (u64, u64) {
             }
         }
         mapped += u64::from(is_mapped);
-        verify(&path, &acknowledged, &format!("seed {seed}, kill {kill}"));
+        verify(&path, &acknowledged, &mut replica, &format!("seed {seed}, kill {kill}"));
     }
+    assert!(u64::from(replica.copies) < kills, "it followed: {} copies", replica.copies);
     (total, mapped)
 }
 
