@@ -148,6 +148,21 @@ fn a_value_is_written_once_and_its_space_comes_back() {
 }
 
 #[test]
+fn a_snapshot_reads_large_values_of_its_moment() {
+    let volume = Simulated::new(1);
+    let (db, values) = open(&volume);
+    values.insert("one", bytes(1, 300_000)).unwrap();
+    let before = db.snapshot();
+    values.remove("one").unwrap();
+    values.insert("two", bytes(2, 300_000)).unwrap();
+    db.compact().unwrap();
+    let mut read = Vec::new();
+    before.large_value_reader(&values, "one").unwrap().unwrap().read_to_end(&mut read).unwrap();
+    assert!(read == bytes(1, 300_000));
+    assert!(before.large_value_reader(&values, "two").unwrap().is_none());
+}
+
+#[test]
 fn what_a_process_left_is_removed_at_the_next_opening() {
     let volume = Simulated::new(1);
     let (db, values) = open(&volume);
