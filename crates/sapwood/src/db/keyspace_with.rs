@@ -134,7 +134,7 @@ impl Keyspace {
 mod tests {
     use crate::storage::compressed::{StoredNode, is_compressed};
     use crate::{Builder, Compression, Database, Error, KeyspaceOptions};
-    use psync::{Simulated, Volume};
+    use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
@@ -220,5 +220,33 @@ mod tests {
             assert!(matches!(refused, Err(Error::BadOption { option: "compression", .. })));
         }
         assert!(db.keyspaces().is_empty());
+    }
+
+    /// Their reads are in flight in parts, while the first of them are decompressed.
+    #[test]
+    fn many_compressed_leaves_are_read_together_or_not_at_all() {
+        let volume = Simulated::new(1);
+        let db = open(&volume);
+        let options = KeyspaceOptions::new().compression(Compression::Lz4);
+        let keyspace = db.keyspace_with("main", options).unwrap();
+        (0..60_000u32).for_each(|number| keyspace.insert(number.to_be_bytes(), value(number)).unwrap());
+        db.compact().unwrap();
+        db.close().unwrap();
+        let db = open(&volume);
+        let keyspace = db.keyspace("main").unwrap();
+        let numbers: Vec<u32> = (0..60_000).step_by(500).collect();
+        let get = || keyspace.multi_get(numbers.iter().map(|number| number.to_be_bytes()));
+        keyspace.get(7u32.to_be_bytes()).unwrap();
+        for nth in [1, 20, 60, 100] {
+            let fired = volume.fired();
+            volume.fail_nth(Filter::kinds([OperationKind::Read]), nth, Fault::Error, Repeat::Once);
+            assert_eq!(get().is_err(), volume.fired() > fired, "read {nth}");
+            volume.clear_faults();
+        }
+        assert!(volume.fired() > 1, "{} reads failed", volume.fired());
+        let found = get().unwrap();
+        for (number, found) in numbers.iter().zip(found) {
+            assert_eq!(found.as_deref(), Some(value(*number).as_bytes()));
+        }
     }
 }
