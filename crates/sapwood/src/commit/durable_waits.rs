@@ -208,3 +208,31 @@ fn call(callbacks: BTreeMap<(SeqNo, u64), Callback>, result: &Result<()>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn a_watcher_is_woken_when_the_log_is_durable_further_on() {
+        let waits = DurableWaits::default();
+        let began = Instant::now();
+        std::thread::scope(|scope| {
+            let watcher = scope.spawn(|| waits.watch(Duration::from_secs(100), || Ok(false)).unwrap());
+            while !watcher.is_finished() {
+                waits.note_durable(1);
+                std::thread::yield_now();
+            }
+        });
+        assert!(began.elapsed() < Duration::from_secs(50), "{:?}", began.elapsed());
+        // What comes between the look and the sleep is not slept over.
+        let look = || {
+            waits.note_durable(2);
+            Ok(false)
+        };
+        waits.watch(Duration::from_secs(100), look).unwrap();
+        assert!(began.elapsed() < Duration::from_secs(50), "{:?}", began.elapsed());
+        assert_eq!((waits.durable(), waits.watch.watchers.load(Ordering::SeqCst)), (2, 0));
+    }
+}

@@ -1,7 +1,7 @@
 //! The change feed: a replica that follows a database over power losses, kills and restarts of both is what the database is, at each
 //! moment that it asks; what it cannot follow it is told.
 
-use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
+use psync::{Fault, FileId, Filter, OperationKind, PassThrough, Repeat, Simulated, Volume};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sapwood::merge::Append;
@@ -11,6 +11,7 @@ use sapwood::{
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const MB: u64 = 1 << 20;
@@ -281,43 +282,46 @@ fn a_replica_follows_over_power_losses_and_kills() {
     println!("{lives} lives, {copies} copies, {events} events");
 }
 
-/// The power goes at each I/O of a small scenario in turn.
+/// A small scenario with everything in it, and a replica that follows.
+fn scenario(volume: &Simulated, replica: &mut Replica) -> sapwood::Result<()> {
+    let db = open(volume, Some(ALL))?;
+    let plain = db.keyspace("plain")?;
+    plain.insert("a", "1")?;
+    replica.follow(&db, 9)?;
+    plain.clone().with_durability(Durability::Buffered).insert("b", "2")?;
+    db.flush()?;
+    replica.follow(&db, 9)?;
+    plain.clone().with_durability(Durability::Buffered).insert("c", "3")?;
+    db.drop_keyspace("plain")?;
+    let other = db.keyspace("other")?;
+    replica.follow(&db, 2)?;
+    other.ingest([("x", "1")])?;
+    other.insert("a", "4")?;
+    replica.follow(&db, 9)?;
+    db.close()
+}
+
+/// At each I/O of the scenario in turn the power goes, or it fails, or the disk is full. What a process finds that starts on that, and
+/// after a power loss, the replica can follow.
 #[test]
-fn a_replica_follows_over_a_power_loss_at_every_operation() {
-    let mut nth = 1;
-    loop {
-        let volume = Simulated::new(nth);
-        volume.fail_nth(Filter::any(), nth, Fault::PowerOff, Repeat::Once);
-        let mut replica = Replica::default();
-        let run = |replica: &mut Replica| {
-            let db = open(&volume, Some(ALL))?;
-            let plain = db.keyspace("plain")?;
-            plain.insert("a", "1")?;
-            replica.follow(&db, 9)?;
-            plain.clone().with_durability(Durability::Buffered).insert("b", "2")?;
-            db.flush()?;
-            replica.follow(&db, 9)?;
-            plain.clone().with_durability(Durability::Buffered).insert("c", "3")?;
-            db.drop_keyspace("plain")?;
-            let other = db.keyspace("other")?;
-            replica.follow(&db, 2)?;
-            other.ingest([("x", "1")])?;
-            other.insert("a", "4")?;
-            replica.follow(&db, 9)?;
-            db.close()
-        };
-        let done: sapwood::Result<()> = run(&mut replica);
-        let story = format!("power off at operation {nth}: {done:?}");
-        for image in 0..2 {
-            let db =
-                open(&volume.power_loss(image), Some(ALL)).unwrap_or_else(|error| panic!("{story}: {error}"));
-            is_equal(&db, &mut replica.clone(), &story);
+fn a_replica_follows_over_a_fault_at_every_operation() {
+    for fault in [Fault::PowerOff, Fault::Error, Fault::NoSpace, Fault::Exhausted] {
+        for nth in 1.. {
+            let volume = Simulated::new(nth);
+            volume.fail_nth(Filter::any(), nth, fault, Repeat::Once);
+            let mut replica = Replica::default();
+            let done = scenario(&volume, &mut replica);
+            let story = format!("{fault:?} at operation {nth}: {done:?}");
+            let restarted = (fault != Fault::PowerOff).then(|| volume.crash());
+            for image in restarted.into_iter().chain((0..2).map(|image| volume.power_loss(image))) {
+                let db = open(&image, Some(ALL)).unwrap_or_else(|error| panic!("{story}: {error}"));
+                is_equal(&db, &mut replica.clone(), &story);
+            }
+            if volume.fired() == 0 {
+                assert!(done.is_ok() && nth > 30, "{nth} operations, {done:?}");
+                break;
+            }
         }
-        if volume.fired() == 0 {
-            assert!(nth > 30, "{nth} operations");
-            return;
-        }
-        nth += 1;
     }
 }
 
@@ -665,4 +669,53 @@ fn events_come_behind_what_was_before_them() {
     });
     let told: Vec<String> = told.collect();
     assert_eq!(told, ["created plain", "plain", "plain", "renamed other", "other", "dropped other"]);
+}
+
+/// Syncs wait while the gate is closed.
+struct Gated {
+    volume: Simulated,
+    is_closed: Arc<AtomicBool>,
+    waits: Arc<AtomicBool>,
+}
+
+impl PassThrough for Gated {
+    fn inner(&self) -> &dyn Volume {
+        &self.volume
+    }
+
+    fn sync(&self, file: FileId) -> psync::Result<()> {
+        while self.is_closed.load(SeqCst) {
+            self.waits.store(true, SeqCst);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.inner().sync(file)
+    }
+}
+
+/// A commit that is being synced is in the log before one that passes it by and is visible first. A copy that is made at that moment
+/// joined behind both, and missed the first one.
+#[test]
+fn a_copy_joins_exactly_also_while_commits_wait_for_the_device() {
+    let (is_closed, waits) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let volume = Simulated::new(1);
+    let gated = Gated { volume, is_closed: Arc::clone(&is_closed), waits: Arc::clone(&waits) };
+    let builder = Database::builder().memory(4 << 20).keep_changes(ALL);
+    let db = builder.open_on(Arc::new(gated)).expect("opens");
+    let plain = db.keyspace("plain").expect("a keyspace");
+    plain.insert("before", "1").expect("commits");
+    let mut replica = Replica::default();
+    std::thread::scope(|scope| {
+        is_closed.store(true, SeqCst);
+        let durable = scope.spawn(|| plain.insert("durable", "1").expect("commits"));
+        while !waits.load(SeqCst) {
+            std::thread::yield_now();
+        }
+        plain.clone().with_durability(Durability::Buffered).insert("passes by", "1").expect("commits");
+        let copier = scope.spawn(|| replica.copy(&db).expect("copies"));
+        std::thread::sleep(Duration::from_millis(100));
+        is_closed.store(false, SeqCst);
+        durable.join().expect("it does not panic");
+        copier.join().expect("it does not panic");
+    });
+    is_equal(&db, &mut replica, "beside a sync");
 }
