@@ -56,8 +56,8 @@ Examples:
 const BACKUP: &str = "\
 TARGET is a directory, on another disk if it is to survive this one. It may hold any number of
 backups; each copies what the target does not have yet. A backup that was interrupted is run again,
-and goes on where it was. A database that another process has open is backed up by that process
-(Database::backup), while it goes on writing.
+and goes on where it was. A database that another process has open is backed up as of what is durable,
+while that process goes on writing.
 
 Examples:
   sapwood backup ships.db /mnt/other/ships
@@ -127,7 +127,7 @@ pub(crate) struct Arguments {
     /// Memory that the database may use, such as 64M or 2GiB
     #[arg(long, global = true, value_name = "SIZE", default_value = "256MiB", value_parser = parse_size)]
     pub memory: u64,
-    /// Wait so long for a database that another process has open
+    /// Wait so long for a database that another process has open; what only reads shows what is durable instead
     #[arg(long, global = true, value_name = "SECONDS", default_value = "0", value_parser = parse_seconds)]
     pub wait: Duration,
     /// Tell on standard error what the store does: error, warn, info, or debug, with which each flush has a line

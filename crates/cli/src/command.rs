@@ -22,7 +22,7 @@ mod tour;
 use crate::arguments::{Arguments, Command};
 use crate::escape::unescape;
 use crate::failure::{Failure, Result};
-use sapwood::{Builder, Database, Keyspace, LargeValues};
+use sapwood::{Builder, Database, Error, Keyspace, LargeValues};
 use std::path::Path;
 use std::time::Duration;
 
@@ -39,7 +39,8 @@ impl Opening {
         Database::builder().memory(self.memory).wait_for_lock(self.wait)
     }
 
-    fn to_read(self, path: &Path) -> Result<Database> {
+    /// Opens a database that no other process has open for writing, to read.
+    fn to_read_alone(self, path: &Path) -> Result<Database> {
         refuse_file(path)?;
         Ok(self.builder().read_only(true).create(false).open(path)?)
     }
@@ -49,6 +50,20 @@ impl Opening {
         refuse_file(path)?;
         let builder = self.builder().create(false);
         Ok(bytes.into_iter().fold(builder, |builder, bytes| builder.keep_changes(bytes)).open(path)?)
+    }
+
+    /// Opens a database to read; one that another process has open for writing as of what is durable now.
+    fn to_read(self, path: &Path) -> Result<Database> {
+        refuse_file(path)?;
+        let builder = Database::builder().memory(self.memory).create(false);
+        match builder.clone().read_only(true).open(path) {
+            Err(Error::Locked { .. }) => {}
+            opened => return Ok(opened?),
+        }
+        match builder.follow(true).open(path) {
+            Err(Error::NotFollowable { .. }) => self.to_read_alone(path),
+            opened => Ok(opened?),
+        }
     }
 
     fn to_write(self, path: &Path, create: bool) -> Result<Database> {

@@ -12,6 +12,7 @@
 
 mod open_files;
 
+use crate::boot;
 use crate::completion::{complete, complete_one};
 use crate::directory::{Directory, Identity, cannot_sync, is_removed};
 use crate::disk_options::{Backend, DiskOptions};
@@ -626,6 +627,10 @@ impl Volume for Disk {
             return Ok(None);
         }
         mapping::window(&file.mapped, &file.file, &file.name, range)
+    }
+
+    fn boot_id(&self) -> [u8; 16] {
+        boot::id()
     }
 
     fn describe(&self) -> String {

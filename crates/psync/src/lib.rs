@@ -17,6 +17,7 @@
 //! After a `fork`, all of this belongs to the parent process. In the child, calls return [`Error::Forked`], and
 //! dropping it does nothing.
 
+mod boot;
 mod buffer;
 #[cfg(target_os = "linux")]
 mod busy_wait;

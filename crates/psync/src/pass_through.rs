@@ -120,6 +120,11 @@ pub trait PassThrough: Send + Sync {
         self.inner().verify()
     }
 
+    /// [`Volume::boot_id`].
+    fn boot_id(&self) -> [u8; 16] {
+        self.inner().boot_id()
+    }
+
     /// [`Volume::describe`].
     fn describe(&self) -> String {
         self.inner().describe()
@@ -207,6 +212,10 @@ impl<P: PassThrough> Volume for P {
 
     fn verify(&self) -> Result<()> {
         PassThrough::verify(self)
+    }
+
+    fn boot_id(&self) -> [u8; 16] {
+        PassThrough::boot_id(self)
     }
 
     fn describe(&self) -> String {

@@ -392,6 +392,10 @@ impl Volume for Simulated {
         window::window(&self.state, file, range)
     }
 
+    fn boot_id(&self) -> [u8; 16] {
+        u128::from(self.state.lock().boots).to_le_bytes()
+    }
+
     fn describe(&self) -> String {
         describe(&self.state.lock())
     }

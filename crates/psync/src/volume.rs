@@ -74,6 +74,12 @@ pub trait Volume: Device {
         Ok(())
     }
 
+    /// Identifies the time since the machine was started: another one after each start. What was written before it and can be read
+    /// is durable. Zeros, as in the default implementation, if nothing tells; then this cannot be known.
+    fn boot_id(&self) -> [u8; 16] {
+        [0; 16]
+    }
+
     /// The volume's location when it was opened, for messages: a path, or the name of a simulated volume.
     fn describe(&self) -> String;
 }

@@ -36,7 +36,7 @@ mod throttle;
 
 pub(crate) use assembly::RESTORING;
 pub use copy::Backup;
-pub(crate) use copy::Source;
+pub(crate) use copy::{Refresh, Source};
 pub use directory::Directory;
 pub use restore::Restore;
 pub use retain::{BackupInfo, Removed, list, remove};

@@ -54,8 +54,8 @@ use crate::flow::flush_control::FlushControl;
 use crate::flow::flush_progress::FlushProgress;
 use crate::flow::memory::{MemoryBudget, Reservation};
 use crate::flow::shares::Shares;
-use crate::health::Health;
-use crate::health::Panicked;
+use crate::followers::Followers;
+use crate::health::{Health, Panicked};
 use crate::latency::Timed;
 use crate::lock_order::{RankedGuard, rank};
 use crate::operation::{Operations, SeqNo};
@@ -118,6 +118,7 @@ pub(crate) struct CommitPipeline {
     pub memory: Arc<MemoryBudget>,
     pub publisher: Arc<Publisher>,
     pub space: Arc<Space>,
+    pub followers: Arc<Followers>,
     pub flush: Arc<FlushControl>,
     pub progress: Arc<FlushProgress>,
     pub pool: Arc<Pool>,
@@ -322,7 +323,7 @@ impl CommitPipeline {
             // Also with older parts of the log, whose files may be removed meanwhile: the first commit after a freeze.
             let synced = self.pager.latencies.timed(Timed::LogSync, || log.wal.sync());
             synced.inspect_err(|error| self.health.poison(error))?;
-            self.durable_waits.note_durable(log.next_seq - 1);
+            self.note_durable(log.next_seq - 1);
             self.memory.note_log(log.wal.unsynced_bytes());
             return self.show_group(log, queue, group);
         };
@@ -342,7 +343,7 @@ impl CommitPipeline {
         let log = guard.as_mut().ok_or(Error::Closed)?;
         let _panicked = Panicked::watch(&self.health, "a commit");
         log.wal.synced(&unsynced, synced).inspect_err(|error| self.health.poison(error))?;
-        self.durable_waits.note_durable(logged);
+        self.note_durable(logged);
         self.memory.note_log(log.wal.unsynced_bytes());
         self.health.check_writable()?;
         self.show_group(log, queue, group)

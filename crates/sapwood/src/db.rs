@@ -20,6 +20,7 @@ pub(crate) mod engine;
 mod expiring;
 pub(crate) mod explain;
 mod extend;
+pub(crate) mod follow;
 pub(crate) mod ingest;
 pub(crate) mod key_bounds;
 pub(crate) mod keyspace;

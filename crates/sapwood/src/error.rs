@@ -1,7 +1,10 @@
 //! Errors, and what the user can do about them. Every message says what failed and where. Messages about damage
 //! also say what was expected and what was found.
 
+mod conflict_reason;
 mod kind;
+
+pub use conflict_reason::ConflictReason;
 
 use crate::value::Key;
 use std::sync::Arc;
@@ -469,44 +472,24 @@ pub enum Error {
     /// The database is closed.
     #[error("the database is closed")]
     Closed,
-}
-
-/// Why a transaction conflicts with others.
-///
-/// ```
-/// # fn main() -> sapwood::Result<()> {
-/// # let dir = tempfile::tempdir().expect("a temporary directory");
-/// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
-/// # let ships = db.keyspace("ships")?;
-/// use sapwood::{ConflictReason, Error};
-///
-/// let mut tx = db.transaction()?;
-/// tx.get(&ships, "fram")?;
-/// tx.insert(&ships, "beagle", "1820")?;
-/// ships.insert("fram", "1892")?; // by another one, meanwhile
-/// assert!(matches!(tx.commit(), Err(Error::Conflict { reason: ConflictReason::Changed, .. })));
-/// # Ok(()) }
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ConflictReason {
-    /// The key was read, or lies in a range that was, and has been changed since.
-    Changed,
-    /// Records were ingested into the keyspace since it was read.
-    Ingested,
-    /// The transaction was open for so long that it is not known any more what was changed since it began: shorter
-    /// transactions help, and [`Database::transact`](crate::Database::transact).
-    TooOld,
-}
-
-impl std::fmt::Display for ConflictReason {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Changed => "another commit has changed what it read",
-            Self::Ingested => "records were ingested into a keyspace that it read",
-            Self::TooOld => "so much was written since it began that conflicts cannot be told any more",
-        })
-    }
+    /// A follower read what its writer has not kept for it: the follower had not been heard of for the time of the lease, the disk was
+    /// full, or the follower could not write to the directory to say what it needs.
+    #[error(
+        "{path} has gone on without this follower, and what it was about to read is gone: call `Database::refresh`, and take \
+         snapshots and iterators anew"
+    )]
+    SnapshotTooOld {
+        /// The directory.
+        path: String,
+    },
+    /// Nothing says how far the database is durable, so it cannot be followed.
+    #[error(
+        "no program that can be followed has had {path} open for writing yet: open it for writing once, or read-only"
+    )]
+    NotFollowable {
+        /// The directory.
+        path: String,
+    },
 }
 
 /// What the system has refused, and what goes on nevertheless. Its source is the system's error.

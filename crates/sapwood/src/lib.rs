@@ -31,7 +31,7 @@
 //! ```
 //! A [`Database`] is a directory. A [`Keyspace`] is a named ordered map in it, with a tree of its own; keys are ordered
 //! by their bytes. Both are cheap to clone and may be used by any number of threads. One process has a database open
-//! for writing, or any number have it open [read-only](Builder::read_only).
+//! for writing, or any number have it open [read-only](Builder::read_only); any number may [follow](Builder::follow) it meanwhile.
 //!
 //! # Reading
 //! Ask for many keys at once wherever you can: [`Keyspace::multi_get`] (and [`multi_range`](Keyspace::multi_range)) costs one parallel read for each level of the
@@ -364,6 +364,7 @@ mod even_sample;
 mod expiring_bytes;
 mod expiry;
 mod flow;
+mod followers;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -404,6 +405,7 @@ pub use db::check::Checked;
 pub use db::cursor::Cursor;
 pub use db::database::Database;
 pub use db::explain::{ExplainStep, ExplainedNode, Explanation, Finding};
+pub use db::follow::Refreshed;
 pub use db::key_bounds::KeyBounds;
 pub use db::keyspace::Keyspace;
 pub use db::keyspace_options::KeyspaceOptions;

@@ -50,6 +50,8 @@ ranks! {
     Close,
     /// The background work, which closing waits for.
     Background,
+    /// Where a follower's next refresh goes on.
+    Refresh,
     /// Creation of keyspaces: one manifest edit at a time.
     Creation,
     /// Names of the keyspaces that are to be created.
@@ -117,6 +119,12 @@ ranks! {
     ReadCosts,
     /// Free node ids.
     NodeIds,
+    /// What followers said last.
+    Followers,
+    /// The file `DURABLE`.
+    Publication,
+    /// A follower's registration.
+    Registration,
     /// Free segments. Dropping the last reference to a segment takes it.
     Slots,
     /// Nodes that are being written behind the writer.
@@ -135,6 +143,8 @@ ranks! {
     RetryQueue,
     /// The result and the waker of a future.
     Polled,
+    /// Whether a follower's renewals end.
+    Renewal,
     /// The pool's threads and what waits for them.
     Pool,
     /// Whether a piece of work has run.

@@ -7,6 +7,7 @@
 use crate::clock::Clock;
 use crate::current_state::{CurrentState, State};
 use crate::error::{Error, Result};
+use crate::followers::Followers;
 use crate::health::{Health, Panicked};
 use crate::latency::Timed;
 use crate::lock_order::{RankedMutex, rank};
@@ -76,6 +77,7 @@ pub(crate) struct Publisher {
     state: Arc<CurrentState>,
     health: Arc<Health>,
     reserve: Arc<Reserve>,
+    followers: Arc<Followers>,
     pool: Arc<Pool>,
     clock: Arc<Clock>,
     /// `None` until the database is open, if it is read-only, and once it is closed.
@@ -87,11 +89,12 @@ impl Publisher {
     pub fn new(
         (volume, data): (Arc<dyn Volume>, FileId),
         state: Arc<CurrentState>,
-        (health, reserve): (Arc<Health>, Arc<Reserve>),
+        (health, reserve, followers): (Arc<Health>, Arc<Reserve>, Arc<Followers>),
         pool: Arc<Pool>,
         clock: Arc<Clock>,
     ) -> Self {
-        Self { volume, data, state, health, reserve, pool, clock, manifest: RankedMutex::new(None) }
+        let manifest = RankedMutex::new(None);
+        Self { volume, data, state, health, reserve, followers, pool, clock, manifest }
     }
 
     /// Gives a newly opened database its manifest.
@@ -219,6 +222,8 @@ impl Publisher {
         let (version, trees) = (next.version, with.trees);
         manifest.append(edit, version.epoch)?;
         self.reserve.note_version(version.live_bytes(), manifest.len());
+        // Before the version is shown: what it does not have may be let go then.
+        self.followers.note_version(version.epoch);
         let version = Arc::new(version);
         let mut number = 0;
         let mut show = || {

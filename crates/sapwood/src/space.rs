@@ -5,6 +5,7 @@
 
 use crate::current_state::CurrentState;
 use crate::error::Result;
+use crate::followers::Followers;
 use crate::health::Health;
 use crate::pool::Pool;
 use crate::publish::Publisher;
@@ -33,6 +34,7 @@ pub(crate) struct Space {
     pub data: FileId,
     pub slots: Arc<Slots>,
     pub reserve: Arc<Reserve>,
+    pub followers: Arc<Followers>,
     pub health: Arc<Health>,
     pub state: Arc<CurrentState>,
     pub publisher: Arc<Publisher>,
@@ -57,6 +59,7 @@ impl Space {
 
     /// Whether more space is kept than an idle database needs, and it may be given back.
     pub fn keeps_space(&self) -> bool {
+        self.followers.look_again();
         self.slots.dirty_count() > self.granules_to_keep(true) && self.health.check_writable().is_ok()
     }
 
@@ -64,6 +67,7 @@ impl Space {
     pub fn reclaim_space(&self) {
         self.publisher.give_up_next_manifest();
         self.kept_log.give_up_oldest(&*self.volume);
+        self.followers.revoke();
         self.reclaim(0);
     }
 
@@ -76,6 +80,7 @@ impl Space {
 
     /// Gives back at most `most` granules. Returns in how many places.
     pub fn reclaim_some(&self, keep: usize, most: usize) -> usize {
+        self.followers.look_again();
         loop {
             let slots = self.slots.take_dirty(keep, most);
             // After a failed manifest write it is unknown whether the next open will see an edit that needs
@@ -132,6 +137,7 @@ impl Space {
                     if self.reclaim_some(keep, GRANULES) == 0
                         && !self.publisher.give_up_next_manifest()
                         && !self.kept_log.give_up_oldest(&*self.volume)
+                        && !self.followers.revoke()
                     {
                         return Err(error);
                     }

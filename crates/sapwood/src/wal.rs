@@ -43,6 +43,7 @@
 
 mod chain;
 mod closed_syncs;
+mod cursor;
 mod generation;
 mod kept;
 mod mmap_appender;
@@ -61,6 +62,7 @@ mod window;
 mod writer;
 mod zeroing;
 
+pub(crate) use cursor::LogCursor;
 pub(crate) use generation::Old;
 pub(crate) use kept::KeptGenerations;
 pub(crate) use reader::{Tail, replay, replay_direct};

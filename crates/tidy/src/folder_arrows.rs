@@ -57,9 +57,10 @@ const FOLDERS: &[(&str, &[&str])] = &[
     ("flow", &["conflict", "storage", "log_area", "cache", "version", "tree", "opq", "current_state"]),
     ("iter", &["cache", "opq", "tree", "current_state"]),
     ("reserve", &[]),
-    ("publish", &["storage", "version", "current_state", "reserve"]),
+    ("followers", &["storage"]),
+    ("publish", &["storage", "version", "current_state", "reserve", "followers"]),
     ("tree_writer", &["storage", "flow"]),
-    ("space", &["wal", "storage", "version", "current_state", "reserve", "publish"]),
+    ("space", &["wal", "storage", "version", "current_state", "reserve", "followers", "publish"]),
     (
         "commit",
         &[
@@ -71,6 +72,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "current_state",
             "flow",
             "reserve",
+            "followers",
             "publish",
             "space",
         ],
@@ -108,6 +110,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "flow",
             "iter",
             "reserve",
+            "followers",
             "publish",
             "tree_writer",
             "space",

@@ -181,10 +181,36 @@ fn a_database_in_use_names_who_uses_it() {
     until("the database is open", || is_open(&place.path("ships.db")));
     let holder = format!("process {}", loading.id());
     place.run(&["put", "ships.db", "a", "b"]).ends(3).tells("ships.db is in use by").tells(&holder);
-    place.run(&["get", "ships.db", "a"]).ends(3).tells(&holder);
+    place.run(&["check", "ships.db"]).ends(3).tells(&holder);
     drop(loading.stdin.take());
     wait(loading).ends(0);
     place.run(&["put", "ships.db", "a", "b"]).ends(0);
+}
+
+#[test]
+fn a_database_in_use_is_read_as_of_what_is_durable() {
+    let place = Place::new();
+    place.ships("beagle\t1820\n");
+    let db = sapwood::Database::open(place.path("ships.db")).unwrap();
+    let ships = db.keyspace(&db.keyspaces()[0]).unwrap();
+    ships.insert("fram", "1892").unwrap();
+    let mut batch = db.batch();
+    batch.insert(&ships, "vasa", "1627");
+    batch.durability(sapwood::Durability::Buffered).commit().unwrap();
+    assert_eq!(place.run(&["get", "ships.db", "fram"]).ends(0).out, "1892\n");
+    place.run(&["get", "ships.db", "vasa"]).ends(1);
+    assert_eq!(place.run(&["scan", "ships.db", "--count"]).ends(0).out, "2\n");
+    assert!(place.run(&["dump", "ships.db"]).ends(0).out.contains("fram"));
+    for command in [&["stats", "ships.db"][..], &["map", "ships.db"], &["explain", "ships.db", "fram"]] {
+        place.run(command).ends(0);
+    }
+    place.run(&["backup", "ships.db", "backups"]).ends(0);
+    place.run(&["restore", "backups", "copy.db"]).ends(0);
+    assert_eq!(place.run(&["scan", "copy.db", "--count"]).ends(0).out, "2\n");
+    db.sync().unwrap();
+    assert_eq!(place.run(&["get", "ships.db", "vasa"]).ends(0).out, "1627\n");
+    let names = std::fs::read_dir(place.path("ships.db")).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(!names.into_iter().any(|name| name.to_string_lossy().starts_with("follower-")));
 }
 
 #[test]

@@ -40,6 +40,8 @@ pub(super) struct HeldLock {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) seed: u64,
+    /// So often was the machine started anew.
+    pub(super) boots: u64,
     pub(super) alignment: usize,
     pub(super) pio_max: usize,
     pub(super) capacity: u64,
@@ -80,6 +82,7 @@ impl State {
     pub(super) fn new(seed: u64) -> Self {
         Self {
             seed,
+            boots: 1,
             alignment: 512,
             pio_max: 64,
             capacity: u64::MAX,
@@ -114,6 +117,7 @@ impl State {
     /// The volume as others find it: nothing open, nothing locked, no faults planned.
     fn image(&self, directory: Directory, nodes: BTreeMap<Number, (Node, Live)>) -> Self {
         let mut image = Self {
+            boots: self.boots,
             directory,
             nodes,
             alignment: self.alignment,
@@ -150,7 +154,7 @@ impl State {
                 nodes.insert(*number, (Node::settled(power::after_loss(node, severity, &mut chance)), true));
             }
         }
-        self.image(directory, nodes)
+        Self { boots: self.boots + 1, ..self.image(directory, nodes) }
     }
 
     /// Counts an operation. An error if the power is off.

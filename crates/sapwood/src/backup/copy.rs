@@ -16,7 +16,7 @@ use crate::health::Health;
 use crate::version::Version;
 use crate::version::checkpoint::Checkpoint;
 use crate::version::current::{Current, FORMAT};
-use crate::wal::{self, Record};
+use crate::wal::{self, LogCursor, Record};
 use psync::{AlignedBuffer, FileId, InFlight, ReadInto, Volume};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -40,10 +40,18 @@ pub(crate) struct Source {
     pub health: Arc<Health>,
     /// The memory budget, in bytes.
     pub memory: u64,
+    /// Refreshes the database, if it follows another process.
+    pub refresh: Option<Refresh>,
     /// Keeps the database open.
     #[expect(dead_code, reason = "held for its drop")]
     pub open: Arc<dyn Send + Sync>,
 }
+
+/// See [`Source`].
+pub(crate) type Refresh = Box<dyn Fn() -> Result<()> + Send + Sync>;
+
+/// How often the log is read of a database that is followed (count): a flush can remove it meanwhile, but not each time.
+const LOG_ATTEMPTS: u32 = 10;
 
 /// A backup that is about to be taken. Made by [`Database::backup`](crate::Database::backup).
 ///
@@ -171,21 +179,29 @@ impl<'p> Backup<'p> {
         let mut throttle = Throttle::new(self.rate);
 
         let commits = Arc::clone(&self.source.commits);
-        let (state, seq, kept) = commits.keep_view()?;
-        let time = millis_now();
-        // Without the queues, which would be held as well.
-        let version = Arc::clone(&state.version);
-        drop(state);
+        let header = |kind, a, b| Header { kind, database: current.database, backup: number, a, b };
+        let mut left = LOG_ATTEMPTS;
+        let (version, seq, time, log) = loop {
+            let follows = self.source.refresh.as_ref().map(|refresh| refresh()).transpose()?.is_some();
+            let (state, seq, kept) = commits.keep_view()?;
+            let time = millis_now();
+            // Without the queues, which would be held as well.
+            let version = Arc::clone(&state.version);
+            drop(state);
+            let log = put(
+                target,
+                BlobName::Log(number),
+                &header(Kind::Log, version.flushed_seq + 1, seq),
+                &mut |blob| put_log(&*volume, &current, &version, seq, (kept.as_ref(), follows), blob),
+            );
+            left -= 1;
+            match log {
+                Err(Error::SnapshotTooOld { .. }) if left > 0 => {}
+                log => break (version, seq, time, log?),
+            }
+        };
         // All that the version has lies below, and a restore believes nothing beyond.
         let data_len = volume.len(self.source.data)?;
-        let header = |kind, a, b| Header { kind, database: current.database, backup: number, a, b };
-        let log = put(
-            target,
-            BlobName::Log(number),
-            &header(Kind::Log, version.flushed_seq + 1, seq),
-            &mut |blob| put_log(&*volume, &current, &version, seq, kept.as_ref(), blob),
-        )?;
-        drop(kept);
         let of_version = put(
             target,
             BlobName::Version(number),
@@ -391,7 +407,7 @@ fn put_log(
     current: &Current,
     version: &Version,
     seq: u64,
-    kept: Option<&KeptFiles<'_>>,
+    (kept, follows): (Option<&KeptFiles<'_>>, bool),
     blob: &mut BlobWriter<'_>,
 ) -> std::result::Result<(), Failure> {
     let mut next = version.flushed_seq + 1;
@@ -410,6 +426,15 @@ fn put_log(
     };
     match kept {
         Some(kept) => kept.log.verify(&mut each)?,
+        None if follows => {
+            let mut cursor = LogCursor::new(version.wal_low, version.flushed_seq);
+            match cursor.read_until(volume, current.database, seq, &mut each) {
+                Ok(true) => {}
+                Err(error) if !error.is_damage() => return Err(error.into()),
+                // The writer has removed it, or is about to.
+                _ => return Err(Error::SnapshotTooOld { path: volume.describe() }.into()),
+            }
+        }
         None => {
             let (low, high) = (version.wal_low, version.wal_high);
             wal::replay_direct(volume, current.database, low, high, &mut |record| each(&record)).map(drop)?;

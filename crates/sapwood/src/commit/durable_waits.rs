@@ -129,6 +129,12 @@ impl DurableWaits {
 }
 
 impl CommitPipeline {
+    /// Operations up to this one are durable. The caller holds the log.
+    pub fn note_durable(&self, seq: SeqNo) {
+        self.durable_waits.note_durable(seq);
+        self.followers.note_durable(seq);
+    }
+
     /// Commits, and returns as soon as the commit is visible and with the operating system. Returns an operation with which it is durable.
     pub fn commit_visible(self: &Arc<Self>, commit: impl FnOnce(&Self) -> Result<()>) -> Result<SeqNo> {
         commit(self)?;

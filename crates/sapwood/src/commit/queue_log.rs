@@ -48,6 +48,11 @@ impl CommitPipeline {
                 self.durable_waits.tell_watchers();
             }
         }
+        if let Some(frozen) = &self.state.load().frozen
+            && frozen.wal_low == wal_low
+        {
+            self.followers.note_durable_part(frozen.last_seq);
+        }
         Ok(())
     }
 

@@ -1,11 +1,12 @@
 //! Begins backups of an open database.
 
-use crate::backup::{Backup, Source};
+use crate::backup::{Backup, Refresh, Source};
 use crate::db::database::Database;
 use std::sync::Arc;
 
 impl Database {
     /// Begins a backup: a copy of the database as of one moment, taken while others read and write. See [`backup`](crate::backup).
+    /// A [follower](crate::Builder::follow) is refreshed first.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {
@@ -25,6 +26,10 @@ impl Database {
             commits: Arc::clone(&engine.commits),
             health: Arc::clone(&engine.health),
             memory: engine.shares.memory,
+            refresh: self.handle.follower.is_some().then(|| {
+                let db = self.clone();
+                Box::new(move || db.refresh().map(drop)) as Refresh
+            }),
             open: Arc::clone(&self.handle) as Arc<dyn Send + Sync>,
         })
     }

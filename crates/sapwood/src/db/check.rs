@@ -94,7 +94,8 @@ struct Check<'a> {
 }
 
 impl Engine {
-    pub fn check(&self) -> Result<Checked> {
+    /// Checks the database; with its manifest and log if it `has_files` for itself.
+    pub fn check(&self, has_files: bool) -> Result<Checked> {
         if self.is_closed() {
             return Err(Error::Closed);
         }
@@ -124,8 +125,10 @@ impl Engine {
         check.trees()?;
         check.mapping_table();
         check.segments();
-        check.manifest()?;
-        check.log()?;
+        if has_files {
+            check.manifest()?;
+            check.log()?;
+        }
         let Check { damage, mut checked, .. } = check;
         if !damage.is_empty() {
             return Err(Error::Damaged { damage });

@@ -6,6 +6,7 @@ use crate::db::batch::Batch;
 use crate::db::check::Checked;
 use crate::db::create_keyspaces::Creation;
 use crate::db::engine::Engine;
+use crate::db::follow::{self, Follower};
 use crate::db::keyspace::Keyspace;
 use crate::db::large_values;
 use crate::db::large_values::create::{check_ordinary, is_hidden};
@@ -60,6 +61,8 @@ pub(crate) struct Handle {
     /// The background work, until the database is closed.
     background: RankedMutex<rank::Background, Option<Task<()>>>,
     lock: RankedMutex<rank::Close, Option<Lock>>,
+    /// If it follows another process.
+    pub(super) follower: Option<Arc<Follower>>,
     /// Of commits that are not told another.
     pub durability: Durability,
     pub(super) creation: Creation,
@@ -98,15 +101,31 @@ impl Database {
     }
 
     pub(crate) fn open_with(volume: Arc<dyn Volume>, options: &Builder) -> Result<Self> {
-        let (engine, lock) = open::open(volume, options)?;
+        let (engine, lock, follower) = if options.is_follower() {
+            let (engine, follower) = follow::open(volume, options)?;
+            (engine, None, Some(follower))
+        } else {
+            let (engine, lock) = open::open(volume, options)?;
+            (engine, Some(lock), None)
+        };
         let handle = Arc::new(Handle {
             engine,
             background: RankedMutex::new(None),
-            lock: RankedMutex::new(Some(lock)),
+            lock: RankedMutex::new(lock),
+            follower,
             durability: options.default_durability(),
             creation: Creation::new(options.default_compression()),
             large_ids: LargeIds::default(),
         });
+        if let Some(follower) = handle.follower.clone()
+            && handle.engine.pool.has_threads()
+        {
+            let task = handle.engine.pool.begin_on_a_thread("the follower's renewals", move || {
+                follower.renew();
+                Ok(())
+            });
+            *handle.background.lock() = Some(task.ok_or_else(no_thread)?);
+        }
         if handle.engine.pool.has_threads() && !handle.engine.health.is_read_only() {
             let engine = Arc::clone(&handle.engine);
             let task = handle.engine.pool.begin_on_a_thread("the background work", move || {
@@ -423,7 +442,7 @@ impl Database {
     /// [`Error::Damaged`], which lists the damage found; I/O errors.
     pub fn check(&self) -> Result<Checked> {
         self.handle.engine.health.check_process()?;
-        let checked = self.handle.engine.check()?;
+        let checked = self.handle.engine.check(self.handle.follower.is_none())?;
         large_values::check::check(&self.handle)?;
         Ok(checked)
     }
@@ -464,6 +483,9 @@ impl Handle {
         // database while the first still gives space back that they would take.
         let mut lock = self.lock.lock();
         self.engine.flush.stop();
+        if let Some(follower) = &self.follower {
+            follower.stop();
+        }
         if let Some(task) = self.background.lock().take() {
             // A panic of the background work was reported when it happened. The log holds whatever it left undone.
             let _ = task.wait();
@@ -485,6 +507,9 @@ impl Handle {
         self.engine.space.reclaim(self.engine.space.granules_to_keep(true));
         self.engine.space.cut_data();
         let result = self.engine.close();
+        if let Some(follower) = &self.follower {
+            follower.close();
+        }
         self.engine.pool.close();
         #[cfg(feature = "async")]
         self.engine.tasks.close();

@@ -32,6 +32,7 @@ use crate::flow::flush_control::FlushControl;
 use crate::flow::flush_progress::FlushProgress;
 use crate::flow::memory::MemoryBudget;
 use crate::flow::shares::Shares;
+use crate::followers::Followers;
 use crate::health::Health;
 use crate::operation::SeqNo;
 use crate::opq::Opq;
@@ -44,6 +45,7 @@ use crate::tree_writer::TreeWriter;
 use crate::version::Version;
 use psync::{FileId, Volume};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The parts of an open database. See the module documentation.
 pub(crate) struct Engine {
@@ -56,6 +58,7 @@ pub(crate) struct Engine {
     pub memory: Arc<MemoryBudget>,
     pub publisher: Arc<Publisher>,
     pub space: Arc<Space>,
+    pub followers: Arc<Followers>,
     pub flush: Arc<FlushControl>,
     pub progress: Arc<FlushProgress>,
     pub pool: Arc<Pool>,
@@ -78,6 +81,7 @@ pub(crate) struct EngineInit {
     pub visible: SeqNo,
     pub read_only: bool,
     pub threads: usize,
+    pub lease: Duration,
     pub clock: Arc<Clock>,
 }
 
@@ -94,6 +98,7 @@ impl Engine {
             visible,
             read_only,
             threads,
+            lease,
             clock,
         } = init;
         let pool = Arc::new(Pool::new(threads));
@@ -112,10 +117,11 @@ impl Engine {
         ));
         let wake = Arc::clone(&flush);
         let health = Arc::new(Health::new(path, read_only, move || wake.notify()));
+        let followers = Arc::new(Followers::new(Arc::clone(&volume), Arc::clone(&slots), lease));
         let publisher = Arc::new(Publisher::new(
             (Arc::clone(&volume), data),
             Arc::clone(&state),
-            (Arc::clone(&health), Arc::clone(&reserve)),
+            (Arc::clone(&health), Arc::clone(&reserve), Arc::clone(&followers)),
             Arc::clone(&pool),
             Arc::clone(&clock),
         ));
@@ -124,6 +130,7 @@ impl Engine {
             data,
             slots,
             reserve,
+            followers: Arc::clone(&followers),
             health: Arc::clone(&health),
             state: Arc::clone(&state),
             publisher: Arc::clone(&publisher),
@@ -143,6 +150,7 @@ impl Engine {
             memory: Arc::clone(&memory),
             publisher: Arc::clone(&publisher),
             space: Arc::clone(&space),
+            followers: Arc::clone(&followers),
             flush: Arc::clone(&flush),
             progress: Arc::clone(&progress),
             pool: Arc::clone(&pool),
@@ -173,6 +181,7 @@ impl Engine {
             memory,
             publisher,
             space,
+            followers,
             flush,
             progress,
             pool,

@@ -26,6 +26,8 @@ use crate::db::merging::value_max;
 use crate::db::options::Builder;
 use crate::db::replay::{Overflow, Replay, replay};
 use crate::error::{Error, Result};
+use crate::followers::durable::{self, Durable};
+use crate::followers::registration::is_registration;
 use crate::merging::{MergeOperators, Merging};
 use crate::operation::SeqNo;
 use crate::publish::PublishContext;
@@ -102,12 +104,12 @@ fn lock(volume: &dyn Volume, kind: LockKind, options: &Builder) -> Result<Lock> 
     }
 }
 
-fn has_current(entries: &[Entry]) -> bool {
+pub(super) fn has_current(entries: &[Entry]) -> bool {
     entries.iter().any(|entry| entry.name == current::FILE)
 }
 
 /// The error that tells why there is nothing to open.
-fn missing(volume: &dyn Volume, path: &str) -> Result<Error> {
+pub(super) fn missing(volume: &dyn Volume, path: &str) -> Result<Error> {
     let entries = volume.list()?;
     Ok(match foreign(&entries) {
         Some(reason) => Error::NotADatabase { path: path.into(), reason },
@@ -168,8 +170,8 @@ fn is_litter(name: &str) -> bool {
 fn foreign(entries: &[Entry]) -> Option<String> {
     // Beside a database's other files it is the reserve, not a stranger's file of this name.
     let has_data = entries.iter().any(|entry| entry.name == pager::FILE);
-    let is_reserve = |name: &str| has_data && name == reserve::FILE;
-    let is_known = |name: &str| is_ours(name) || is_litter(name) || is_reserve(name);
+    let is_beside = |name: &str| name == reserve::FILE || name == durable::FILE || is_registration(name);
+    let is_known = |name: &str| is_ours(name) || is_litter(name) || (has_data && is_beside(name));
     let others: Vec<_> = entries.iter().filter(|entry| !is_known(&entry.name)).collect();
     let first = others.first()?;
     if entries.iter().any(|entry| entry.name == RESTORING) {
@@ -214,7 +216,7 @@ const LEFTOVER_MAX: u64 = 256;
 
 /// Finds the operators that keyspaces merge by. Values have at most so many bytes. What only reads can do without: what has been
 /// merged is there, and operands that wait are errors.
-fn find_operators(
+pub(super) fn find_operators(
     version: &mut Version,
     operators: &MergeOperators,
     (value_max, read_only): (usize, bool),
@@ -236,6 +238,45 @@ fn find_operators(
     Ok(())
 }
 
+/// The engine of a version that has been read.
+pub(super) fn engine(
+    volume: &Arc<dyn Volume>,
+    current: &Current,
+    version: Version,
+    slots: &Arc<Slots>,
+    options: &Builder,
+    path: String,
+) -> Result<Arc<Engine>> {
+    let shares = options.shares(current.span);
+    let version = Arc::new(version);
+    let data = volume
+        .open(pager::FILE, Access { write: !options.is_read_only(), direct: true, ..Access::default() })?;
+    // Before anything is written.
+    volume.identify_by(data)?;
+    let room = PagerMemory {
+        cache: shares.cache(&version, 0, 0),
+        buffers: shares.read_buffers,
+        frames: shares.spare_frames(),
+    };
+    let latencies = options.latencies_asked();
+    let file = (Arc::clone(volume), data);
+    let pager = Pager::new(file, current.span, volume.limits().pio_max, room, latencies);
+    Ok(Arc::new(Engine::new(EngineInit {
+        path,
+        volume: Arc::clone(volume),
+        data,
+        shares,
+        slots: Arc::clone(slots),
+        pager: Arc::new(pager),
+        version: Arc::clone(&version),
+        visible: version.flushed_seq,
+        read_only: options.is_read_only(),
+        threads: options.threads(),
+        lease: options.lease(),
+        clock: Arc::new(Clock::new(options.clock_source(), version.clock)),
+    })))
+}
+
 /// Builds the engine for a version that has been read, replays the log into it, and makes it ready to write.
 fn start(
     volume: &Arc<dyn Volume>,
@@ -249,32 +290,9 @@ fn start(
     let mut version = replayed.version.clone();
     let shares = options.shares(current.span);
     find_operators(&mut version, options.merge_operators(), (value_max(shares.value), read_only))?;
-    let version = Arc::new(version);
-    let data = volume.open(pager::FILE, Access { write: !read_only, direct: true, ..Access::default() })?;
-    // Before anything is written.
-    volume.identify_by(data)?;
+    let engine = engine(volume, &current, version, &slots, options, path)?;
+    let (version, data) = (Arc::clone(&engine.state.load().version), engine.data);
     check_data_len(&**volume, data, &version)?;
-    let room = PagerMemory {
-        cache: shares.cache(&version, 0, 0),
-        buffers: shares.read_buffers,
-        frames: shares.spare_frames(),
-    };
-    let latencies = options.latencies_asked();
-    let file = (Arc::clone(volume), data);
-    let pager = Pager::new(file, current.span, volume.limits().pio_max, room, latencies);
-    let engine = Arc::new(Engine::new(EngineInit {
-        path,
-        volume: Arc::clone(volume),
-        data,
-        shares,
-        slots: Arc::clone(&slots),
-        pager: Arc::new(pager),
-        version: Arc::clone(&version),
-        visible: version.flushed_seq,
-        read_only,
-        threads: options.threads(),
-        clock: Arc::new(Clock::new(options.clock_source(), version.clock)),
-    }));
     if !read_only {
         engine.space.reserve.find();
     }
@@ -325,12 +343,16 @@ fn start(
     let manifest = manifest?;
     let data_len = volume.len(data)?;
     if !is_sealed && !volume.limits().direct {
+        // What followers may read goes too.
+        engine.followers.revoke_all();
         for range in unused(&version.segments, data_len) {
             volume.release(data, range)?;
         }
     }
     engine.space.slots.reach(granules(data_len));
     engine.space.reserve.note_version(version.live_bytes(), manifest.len());
+    let durable = Durable { epoch: version.epoch, seq: tail.next_seq - 1 };
+    engine.followers.begin(current.database, durable);
     engine.publisher.install_manifest(manifest);
     if !is_whole {
         // What was rewritten is begun, and the flush needs the manifest to say so.
@@ -377,6 +399,7 @@ fn with_space<T>(engine: &Engine, mut work: impl FnMut() -> Result<T>) -> Result
                     .take()
                     .map_or(Ok(0..0), |left| engine.volume.len(engine.data).map(|len| left..len.max(left)))?;
                 if !left.is_empty() {
+                    engine.followers.revoke_all();
                     engine.volume.release(engine.data, left)?;
                 } else if !user.gets_space() {
                     return Err(error);
@@ -502,6 +525,7 @@ impl Engine {
         *self.commits.log_at_rest() = None;
         self.writer().close();
         self.publisher.close();
+        self.followers.close();
         self.space.reserve.close();
         self.pager.reader.close();
         self.health.poison(&Error::Closed);
@@ -518,7 +542,7 @@ impl Engine {
         let Some(mut log) = guard.take() else { return Ok(()) };
         // Another thread may have committed since; from here on its commits are refused.
         self.space.with_kept_space(|| log.wal.sync_for_rest())?;
-        self.commits.durable_waits.note_durable(log.next_seq - 1);
+        self.commits.note_durable(log.next_seq - 1);
         // The header of the next generation says how far this one reaches, and CURRENT how far the manifest
         // does. If that is refused, both are as after a crash: complete, but without the mark.
         let sealed = match self.seal(&mut log) {

@@ -29,6 +29,8 @@ pub struct Builder {
     memory: u64,
     create: bool,
     read_only: bool,
+    follow: bool,
+    follower_lease: Duration,
     pio_max: usize,
     busy_wait: bool,
     io_timeout: Duration,
@@ -54,6 +56,8 @@ const LOCK_PAUSE_MAX: Duration = Duration::from_millis(50);
 const BACKGROUND_THREADS: usize = 4;
 /// More threads than there can be work for (count).
 const BACKGROUND_THREADS_MAX: usize = 64;
+/// The shortest lease of a follower: twice the time after which it is heard of again. Shorter in tests.
+const LEASE_MIN: Duration = Duration::from_millis(if cfg!(test) { 0 } else { 2000 });
 /// The least memory in bytes: two queues, a cache and a flush would not fit into less.
 const MEMORY_MIN: u64 = 4 << 20;
 /// The most memory, its last record aside, for a log that is replayed into memory by a read-only open, which never
@@ -73,6 +77,8 @@ impl Default for Builder {
             memory: 256 << 20,
             create: true,
             read_only: false,
+            follow: false,
+            follower_lease: Duration::from_secs(30),
             pio_max: 64,
             busy_wait: true,
             io_timeout: Duration::from_secs(60),
@@ -238,6 +244,52 @@ impl Builder {
     /// ```
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
+        self
+    }
+
+    /// Opens the database read-only beside the process that writes it, if there is one: a *follower*. It sees what is durable, as of
+    /// [`Database::refresh`], which opening does for the first time. Any number of processes can follow a database. No writer waits for
+    /// them, and none is kept from opening it.
+    ///
+    /// A follower that may write to the directory registers there. The writer then keeps what the follower's
+    /// snapshots and iterators can read, for as long as the follower is heard of ([`Builder::follower_lease`]) and the disk is not full.
+    /// Otherwise reads may return [`Error::SnapshotTooOld`]. With [`background_threads(0)`](Self::background_threads) only
+    /// [`Database::refresh`] is heard of.
+    ///
+    /// What is not in the trees yet is replayed into memory: up to a third of the writer's budget.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// let path = dir.path().join("ships.db");
+    /// let writer = sapwood::Database::open(&path)?;
+    /// let ships = writer.keyspace("ships")?;
+    /// let follower = sapwood::Database::builder().follow(true).open(&path)?; // mostly in another process
+    /// ships.insert("fram", "1892")?;
+    /// let seen = follower.keyspace("ships")?;
+    /// assert!(!seen.contains("fram")?);
+    /// follower.refresh()?;
+    /// assert!(seen.contains("fram")?);
+    /// # Ok(()) }
+    /// ```
+    pub fn follow(mut self, follow: bool) -> Self {
+        self.follow = follow;
+        self
+    }
+
+    /// For how long the database, when it is written, keeps what a follower needs that is not heard of: at least 2 seconds; the
+    /// default is 30. Followers with background threads are heard of each second, those without when they refresh.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # use std::time::Duration;
+    /// let minute = Duration::from_secs(60);
+    /// let db = sapwood::Database::builder().follower_lease(minute).open(dir.path().join("ships.db"))?;
+    /// # Ok(()) }
+    /// ```
+    pub fn follower_lease(mut self, lease: Duration) -> Self {
+        self.follower_lease = lease;
         self
     }
 
@@ -454,10 +506,10 @@ impl Builder {
     }
 
     fn open_once(&self, path: &Path) -> Result<Database> {
-        if !path.as_os_str().is_empty() && !path.exists() && (!self.create || self.read_only) {
+        if !path.as_os_str().is_empty() && !path.exists() && !self.may_create() {
             return Err(Error::Missing { path: path.display().to_string() });
         }
-        let create = self.create && !self.read_only;
+        let create = self.may_create();
         let Self { pio_max, busy_wait, io_timeout, .. } = *self;
         let options = DiskOptions { pio_max, create, busy_wait, io_timeout, ..DiskOptions::default() };
         let disk = Disk::open(path, options);
@@ -519,6 +571,9 @@ impl Builder {
         if self.io_timeout < Duration::from_millis(1) {
             return refuse("io_timeout", self.io_timeout.as_millis() as u64, "at least 1 ms");
         }
+        if self.follower_lease < LEASE_MIN {
+            return refuse("follower_lease", self.follower_lease.as_millis() as u64, "at least 2000 ms");
+        }
         if self.background_threads > BACKGROUND_THREADS_MAX {
             return refuse("background_threads", self.background_threads as u64, "0 to 64");
         }
@@ -537,11 +592,19 @@ impl Builder {
     }
 
     pub(crate) fn may_create(&self) -> bool {
-        self.create && !self.read_only
+        self.create && !self.is_read_only()
     }
 
     pub(crate) fn is_read_only(&self) -> bool {
-        self.read_only
+        self.read_only || self.follow
+    }
+
+    pub(crate) fn is_follower(&self) -> bool {
+        self.follow
+    }
+
+    pub(crate) fn lease(&self) -> Duration {
+        self.follower_lease
     }
 
     pub(crate) fn requires_lock(&self) -> bool {

@@ -51,6 +51,7 @@ impl Error {
             | Error::UnknownMergeOperator { .. }
             | Error::BadOperand { .. }
             | Error::BadOption { .. }
+            | Error::NotFollowable { .. }
             | Error::NoSavepoint
             | Error::LargeValues { .. }
             | Error::NoLargeValues { .. }

@@ -35,8 +35,8 @@ use crate::storage::striped::Striped;
 use bytes::Bytes;
 use mpsearch::{Extent, Run, runs};
 use psync::{AlignedBuffer, BufferPool, FileId, InFlight, Read, ReadInto, Volume};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
 
 /// Name of the data file.
 pub(crate) const FILE: &str = crate::error::DATA;
@@ -62,6 +62,8 @@ pub(crate) struct NodeReader {
     aloft: Arc<AtomicUsize>,
     frames: Arc<Frames>,
     is_closed: AtomicBool,
+    /// Says what an error of reading is a sign of, if other processes may write.
+    explain: OnceLock<Box<dyn Fn(Error) -> Error + Send + Sync>>,
     pub counters: Striped<ReadCounters>,
     latencies: Latencies,
 }
@@ -138,6 +140,7 @@ impl NodeReader {
             aloft: Arc::default(),
             frames,
             is_closed: AtomicBool::new(false),
+            explain: OnceLock::new(),
             counters: Striped::default(),
             latencies,
         }
@@ -174,13 +177,22 @@ impl NodeReader {
         self.is_closed.store(true, SeqCst);
     }
 
+    /// From now on errors of reading are what `explain` makes of them.
+    pub fn explain_errors(&self, explain: impl Fn(Error) -> Error + Send + Sync + 'static) {
+        let _ = self.explain.set(Box::new(explain));
+    }
+
     /// The result of reading something, or the error that the database was closed, before or meanwhile. (A node that was
     /// found sound is what it was.)
     fn unless_closed<T>(&self, read: impl FnOnce() -> Result<T>) -> Result<T> {
         if self.is_closed.load(SeqCst) {
             return Err(Error::Closed);
         }
-        read().map_err(|error| if self.is_closed.load(SeqCst) { Error::Closed } else { error })
+        read().map_err(|error| match self.explain.get() {
+            _ if self.is_closed.load(SeqCst) => Error::Closed,
+            Some(explain) => explain(error),
+            None => error,
+        })
     }
 
     /// One node, without the lists of a plan: a get has one node to read.

@@ -7,6 +7,7 @@
 //! 1. A granule belongs to at most one segment at a time. It is free again only when the last [`Segment`] handle is
 //!    gone, that is when no version and no snapshot can read from it. (The RAII handle is the whole mechanism.) Only what
 //!    a writer leaves behind its end is free earlier ([`Segment::end_at`]).
+//!    While followers are registered (other processes that read), a place also waits until none of them has a version with it.
 //! 2. `live <= used <= span` for every segment of a version, and `used` is no more than its granules have room for.
 
 use crate::expiring_bytes::ExpiringBytes;
@@ -139,6 +140,12 @@ struct SlotState {
     used: usize,
     peak: usize,
     peak_before: usize,
+    /// The oldest epoch that a follower may read, if there are followers.
+    pinned: Option<u64>,
+    /// The epoch of the newest durable version.
+    epoch: u64,
+    /// Places that no version of this process has, and that followers of epochs below may read.
+    waiting: Vec<(u64, Extent)>,
 }
 
 impl SlotState {
@@ -149,6 +156,11 @@ impl SlotState {
 
     fn free(&self) -> usize {
         self.dirty.granules + self.clean.granules
+    }
+
+    fn give_back(&mut self, place: Extent) {
+        self.dirty.insert(place);
+        self.used -= place.len as usize;
     }
 
     /// Takes the lowest place of at least `least` granules, whether it has disk space or not.
@@ -256,10 +268,46 @@ impl Slots {
         self.state.lock().next
     }
 
+    /// Gives back a place that no reader was ever led to.
     fn give_back(&self, place: Extent) {
+        self.state.lock().give_back(place);
+    }
+
+    /// Gives back a place that no version of this process has any more.
+    fn let_go(&self, place: Extent) {
         let mut state = self.state.lock();
-        state.dirty.insert(place);
-        state.used -= place.len as usize;
+        if state.pinned.is_some() {
+            let epoch = state.epoch;
+            state.waiting.push((epoch, place));
+        } else {
+            state.give_back(place);
+        }
+    }
+
+    /// From now on followers read versions from the epoch `pinned` on, or there are none. `epoch`: of the newest durable version,
+    /// which no older one is shown after. Places that followers do not need any more are free.
+    pub fn pin(&self, pinned: Option<u64>, epoch: u64) {
+        let mut state = self.state.lock();
+        state.pinned = pinned;
+        state.epoch = state.epoch.max(epoch);
+        let is_free = |died: u64| pinned.is_none_or(|pinned| died <= pinned);
+        let free: Vec<_> = state.waiting.extract_if(.., |(died, _)| is_free(*died)).collect();
+        free.into_iter().for_each(|(_, place)| state.give_back(place));
+    }
+
+    /// While a database is opened: followers may read whatever is free now, since versions before `epoch` are not known.
+    pub fn pin_all_free(&self, epoch: u64) {
+        let mut state = self.state.lock();
+        let rows = [std::mem::take(&mut state.dirty), std::mem::take(&mut state.clean)];
+        for (start, len) in rows.into_iter().flat_map(|rows| rows.by_start) {
+            state.used += len as usize;
+            state.waiting.push((epoch, Extent { start, len }));
+        }
+    }
+
+    /// Whether places wait for followers.
+    pub fn has_waiting(&self) -> bool {
+        !self.state.lock().waiting.is_empty()
     }
 
     /// Granules that some version or snapshot holds.
@@ -381,7 +429,7 @@ impl Drop for Segment {
     fn drop(&mut self) {
         let len = *self.len.get_mut();
         if len > 0 {
-            self.slots.give_back(Extent { start: self.start, len });
+            self.slots.let_go(Extent { start: self.start, len });
         }
     }
 }

@@ -19,7 +19,7 @@ mod replay;
 pub(crate) use format::EDIT_MAX;
 #[cfg(any(fuzzing, test))]
 pub(crate) use format::seal;
-pub(crate) use replay::{Replayed, decode, replay, source_direct};
+pub(crate) use replay::{Replayed, decode, replay, replay_on, replay_until, source_direct};
 
 use crate::error::{Error, Result};
 use crate::log_area::maplet::KeyHash;

@@ -68,6 +68,16 @@ fn the_lines_of_the_page_run() -> Result<()> {
     let (backups, copy) = (directory.path().join("backups"), directory.path().join("copy"));
     db.backup().run(&Directory::open(&backups)?)?;
     Restore::from(&Directory::open(&backups)?).into_directory(&copy)?;
+    {
+        let path = &copy;
+        let kept = Database::builder().keep_changes(1 << 30);
+        let db = kept.open(path)?;
+        let (_, position) = db.snapshot_for_changes()?;
+        assert_eq!(db.changes(&position)?.count(), 0);
+        let db = Database::builder().follow(true).open(path)?;
+        db.refresh()?;
+        assert_eq!(db.keyspaces().len(), 6);
+    }
     ships.clear()?;
     db.drop_keyspace("old")?;
     db.rename_keyspace("ships", "vessels")?;

@@ -72,6 +72,11 @@ fn is_about(error: &Error, file: &str) -> bool {
     }
 }
 
+/// Whether nothing is lost with a file of this name.
+fn is_dispensable(name: &str) -> bool {
+    [RESERVE, "DURABLE"].contains(&name)
+}
+
 #[test]
 fn every_flipped_bit_is_named_or_harmless() {
     for seed in 0..6 {
@@ -94,12 +99,12 @@ fn every_flipped_bit_is_named_or_harmless() {
                     }
                     // Dead nodes and padding.
                     None => assert!(
-                        name == "data" || name == RESERVE,
+                        name == "data" || is_dispensable(&name),
                         "bit {bit} of {name} went unnoticed (seed {seed})"
                     ),
                 }
             }
-            assert_eq!(len == 0 || name == RESERVE, named == 0, "flips noticed in {name}");
+            assert_eq!(len == 0 || is_dispensable(&name), named == 0, "flips noticed in {name}");
         }
     }
 }
@@ -119,7 +124,7 @@ fn every_cut_is_named_or_harmless() {
                 edit_file(&image, &name, |bytes| bytes.truncate(cut));
                 cuts += u32::from(name == "data");
                 let Some(error) = told(&image, &contents) else {
-                    assert!(name == "data" || name == RESERVE, "{name} cut to {cut} of {len} bytes");
+                    assert!(name == "data" || is_dispensable(&name), "{name} cut to {cut} of {len} bytes");
                     harmless += u32::from(name == "data");
                     continue;
                 };
@@ -141,7 +146,7 @@ fn every_lost_file_is_named() {
         let image = volume.crash();
         image.remove_file(&name).expect("removed");
         let told = told(&image, &contents);
-        if name == RESERVE {
+        if is_dispensable(&name) {
             assert!(told.is_none(), "{told:?}");
             continue;
         }

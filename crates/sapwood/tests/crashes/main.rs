@@ -5,6 +5,7 @@ mod closing;
 mod damage;
 mod failed_sync;
 mod faults;
+mod followers;
 mod ingest;
 mod keyspaces;
 mod kill;

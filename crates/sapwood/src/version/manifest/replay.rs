@@ -67,6 +67,37 @@ fn found<'a>(current: &Current, opened: psync::Result<FileSource<'a>>) -> Result
     })
 }
 
+/// Reads the manifest that `current` names up to the edit that made `epoch`, or to the end of its checkpoint, while others append to
+/// it.
+pub(crate) fn replay_until(
+    volume: &dyn Volume,
+    current: &Current,
+    data_len: u64,
+    slots: &Arc<Slots>,
+    epoch: u64,
+) -> Result<Replayed> {
+    decode_until(source(volume, current)?, current, data_len, slots, Some(epoch))
+}
+
+/// Goes on behind what was read of a manifest, up to the edit that made `epoch`: applies edits to `version`. Returns where it ended.
+pub(crate) fn replay_on(
+    volume: &dyn Volume,
+    (current, mut at): (&Current, u64),
+    data_len: u64,
+    slots: &Arc<Slots>,
+    (version, epoch): (&mut Version, u64),
+) -> Result<u64> {
+    let mut window = Window::new(source(volume, current)?);
+    while version.epoch < epoch
+        && let Some(record) = read_record(&mut window, current, at)?
+    {
+        let (len, expected) = (record.len, version.epoch + 1);
+        apply(record, at, expected, (current, data_len, slots), version)?;
+        at += len;
+    }
+    Ok(at)
+}
+
 /// Reads the manifest that `current` names. Its segments get their slots from `slots`.
 pub(crate) fn replay(
     volume: &dyn Volume,
@@ -115,6 +146,36 @@ fn has_room(version: &Version, data_len: u64) -> std::result::Result<(), (u64, S
 /// Granules behind the end of the data file at which segments may have been begun: of a thousand segments of 1 GiB.
 const GRANULES_BEGUN: u64 = 1 << 24;
 
+/// Applies an edit, the one at byte `offset` of the manifest, which makes the version of epoch `expected`.
+fn apply(
+    record: Record,
+    offset: u64,
+    expected: u64,
+    (current, data_len, slots): (&Current, u64, &Arc<Slots>),
+    version: &mut Version,
+) -> Result<()> {
+    let name = &*file_name(current.manifest);
+    if record.epoch != expected {
+        return Err(Error::corrupt(name, offset, "epoch of an edit", expected, record.epoch));
+    }
+    let mut edit = record.edit.map_err(|section| {
+        Error::corrupt(name, offset, "payload of an edit", "a whole edit", format!("a bad {section}"))
+    })?;
+    if current.format == FORMAT_OF_SLOTS {
+        let slot = granules(current.span);
+        edit.segments.iter_mut().for_each(|(_, start)| *start = start.saturating_mul(slot));
+    }
+    within_bounds(&edit, current.span, data_len).map_err(|(needed, what)| {
+        let expected = format!("room for {what} of {name}, byte {offset}: at least {needed} bytes");
+        Error::corrupt(DATA_FILE, data_len, "length of the data file", expected, data_len)
+    })?;
+    version
+        .apply(&edit, &mut |number, start| Ok(Segment::found(number, start, slots)))
+        .map_err(|why| Error::corrupt(name, offset, "an edit does not fit", "a consistent edit", why))?;
+    version.epoch = expected;
+    Ok(())
+}
+
 /// Reads a manifest from its `source`, as [`replay`] does. The data file's length bounds what is believed: see
 /// `within_bounds` and `has_room`.
 pub(crate) fn decode(
@@ -122,6 +183,17 @@ pub(crate) fn decode(
     current: &Current,
     data_len: u64,
     slots: &Arc<Slots>,
+) -> Result<Replayed> {
+    decode_until(source, current, data_len, slots, None)
+}
+
+/// The same, up to the edit that made `until`: what lies behind is not looked at.
+fn decode_until(
+    source: impl Source,
+    current: &Current,
+    data_len: u64,
+    slots: &Arc<Slots>,
+    until: Option<u64>,
 ) -> Result<Replayed> {
     let (len, name) = (source.len(), &*file_name(current.manifest));
     let mut window = Window::new(source);
@@ -178,29 +250,15 @@ pub(crate) fn decode(
     let mut version = Version { epoch, ..Version::empty(current.span) };
     let mut at = FILE_HEADER as u64;
     let mut checkpoint_len = None;
-    while let Some(record) = read_record(&mut window, current, at)? {
-        let offset = at;
+    let is_behind = |version: &Version| until.is_some_and(|until| version.epoch >= until);
+    while (checkpoint_len.is_none() || !is_behind(&version))
+        && let Some(record) = read_record(&mut window, current, at)?
+    {
         let expected = if checkpoint_len.is_none() { epoch } else { version.epoch + 1 };
-        if record.epoch != expected {
-            return Err(Error::corrupt(name, offset, "epoch of an edit", expected, record.epoch));
-        }
-        let mut edit = record.edit.map_err(|section| {
-            Error::corrupt(name, offset, "payload of an edit", "a whole edit", format!("a bad {section}"))
-        })?;
-        if current.format == FORMAT_OF_SLOTS {
-            let slot = granules(current.span);
-            edit.segments.iter_mut().for_each(|(_, start)| *start = start.saturating_mul(slot));
-        }
-        within_bounds(&edit, current.span, data_len).map_err(|(needed, what)| {
-            let expected = format!("room for {what} of {name}, byte {offset}: at least {needed} bytes");
-            Error::corrupt(DATA_FILE, data_len, "length of the data file", expected, data_len)
-        })?;
-        version
-            .apply(&edit, &mut |number, start| Ok(Segment::found(number, start, slots)))
-            .map_err(|why| Error::corrupt(name, offset, "an edit does not fit", "a consistent edit", why))?;
-        version.epoch = expected;
-        at += record.len;
-        if checkpoint_len.is_none() && !record.chained {
+        let (record_len, chained) = (record.len, record.chained);
+        apply(record, at, expected, (current, data_len, slots), &mut version)?;
+        at += record_len;
+        if checkpoint_len.is_none() && !chained {
             checkpoint_len = Some(at);
         }
     }
@@ -213,12 +271,14 @@ pub(crate) fn decode(
             "a part of one",
         ));
     };
-    if at < current.manifest_len {
+    if at < current.manifest_len && until.is_none() {
         let found = format!("whole edits up to byte {at}");
         let expected = format!("whole edits up to byte {}", current.manifest_len);
         return Err(Error::corrupt(name, at, "an edit is damaged or missing", expected, found));
     }
-    refuse_hole(&mut window, at, name, current)?;
+    if until.is_none() {
+        refuse_hole(&mut window, at, name, current)?;
+    }
     has_room(&version, data_len).map_err(|(needed, what)| {
         let expected = format!("room for {what} of {name}: at least {needed} bytes");
         Error::corrupt(DATA_FILE, data_len, "length of the data file", expected, data_len)
