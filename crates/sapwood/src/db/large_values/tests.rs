@@ -373,3 +373,48 @@ fn a_chunk_that_is_missing_is_damage() {
         assert!(matches!(values.get("one"), Err(Error::Corrupt { .. })));
     }
 }
+
+/// Chunks go past the queue while flushes, cleansing and collections of other records are under way, and others remove theirs.
+#[test]
+fn large_values_come_and_go_beside_flushes() {
+    let volume = Simulated::new(1);
+    let builder = builder().memory(4 << 20).background_threads(1);
+    let db = builder.clone().open_on(Arc::new(volume.clone()) as Arc<dyn Volume>).unwrap();
+    let (values, records) = (db.large_values("values").unwrap(), db.keyspace("records").unwrap());
+    std::thread::scope(|scope| {
+        let writer = records.with_durability(crate::Durability::Buffered);
+        scope.spawn(move || {
+            for number in 0..60_000u32 {
+                let key = (number % 20_000).wrapping_mul(0x9e37_79b9).to_be_bytes();
+                writer.insert(key, [number as u8; 100]).unwrap();
+            }
+        });
+        for thread in 0..2u8 {
+            let values = values.clone();
+            scope.spawn(move || {
+                for round in 0..40u64 {
+                    let key = [thread, (round % 5) as u8];
+                    values.insert(key, bytes(round, 100_000 + 20_000 * (round as usize % 7))).unwrap();
+                    let gone = [thread, (round % 3) as u8 + 5];
+                    values.insert(gone, bytes(round, 200_000)).unwrap();
+                    let before = values.get_reader(gone).unwrap().unwrap();
+                    assert!(values.remove(gone).unwrap());
+                    assert!(before.bytes().map(|byte| byte.unwrap()).eq(bytes(round, 200_000)));
+                }
+            });
+        }
+    });
+    let verify = |db: &Database, values: &LargeValues| {
+        for (thread, slot) in (0..2).flat_map(|thread| (0..5u8).map(move |slot| (thread, slot))) {
+            let round = 35 + u64::from(slot);
+            let expected = bytes(round, 100_000 + 20_000 * (round as usize % 7));
+            assert!(values.get([thread, slot]).unwrap().as_ref() == Some(&expected), "{thread} {slot}");
+        }
+        assert_eq!(values.range(..).count(), 10);
+        holds_only(values, 0);
+        db.check().unwrap();
+    };
+    verify(&db, &values);
+    let (found, values) = open(&volume.power_loss(3));
+    verify(&found, &values);
+}
