@@ -2,36 +2,42 @@
 //!
 //! `cargo bench -p sapwood --bench large_values -- --help`
 
-mod ground;
-mod records;
-
 use clap::Parser;
-use ground::Ground;
 use psync::{Access, AlignedBuffer, Device, Disk, DiskOptions, ReadInto, Volume, Write};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 use sapwood::Database;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
 /// What streams of large values give of the device
 ///
-/// Values of random bytes, so many at a time that all have as many bytes as the records of 1 MiB that are asked for. The device alone: a file
-/// that is written and read with requests of 1 MiB, two at a time, past the page cache.
+/// Values of random bytes, as many of each length as have so many bytes together as is asked for. The device alone: a file that is written and read
+/// with requests of 1 MiB, two at a time, past the page cache.
 #[derive(Parser)]
 #[command(bin_name = "cargo bench -p sapwood --bench large_values --", after_help = EXAMPLES)]
 struct Options {
-    #[command(flatten)]
-    ground: Ground<1_024, 64>,
+    /// Directory on the disk to measure
+    #[arg(long, default_value = ".")]
+    dir: PathBuf,
+    /// MiB of values of each length
+    #[arg(long, default_value_t = 1024)]
+    mib: u64,
+    /// Memory in MiB
+    #[arg(long, default_value_t = 64)]
+    memory_mib: u64,
+    /// What cargo passes.
+    #[arg(long, hide = true)]
+    bench: bool,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   cargo bench -p sapwood --bench large_values -- --dir /mnt/disk
-  cargo bench -p sapwood --bench large_values -- --records 8192        8 GiB";
+  cargo bench -p sapwood --bench large_values -- --mib 8192        8 GiB";
 
 /// What a request has.
 const REQUEST: usize = 1 << 20;
@@ -83,9 +89,8 @@ fn device_alone(dir: &Path, len: u64) -> Outcome<[f64; 2]> {
 
 fn main() -> Outcome {
     let options = Options::parse();
-    let ground = &options.ground;
-    let dir = ground.scratch()?;
-    let all = ground.records << 20;
+    let dir = tempfile::tempdir_in(&options.dir)?;
+    let all = options.mib << 20;
     let [device_in, device_out] = device_alone(dir.path(), all)?;
     let mib = |rate: f64| rate / f64::from(1 << 20);
     println!(
@@ -95,7 +100,7 @@ fn main() -> Outcome {
     );
     let mut block = vec![0; 1 << 20];
     StdRng::seed_from_u64(1).fill_bytes(&mut block);
-    let db = Database::builder().memory(ground.memory()).open(dir.path().join("db"))?;
+    let db = Database::builder().memory(options.memory_mib << 20).open(dir.path().join("db"))?;
     let values = db.large_values("values")?;
     for (len, name) in [(128 << 10, "128 KiB"), (1 << 20, "1 MiB"), (16 << 20, "16 MiB"), (all, "all in one")]
     {

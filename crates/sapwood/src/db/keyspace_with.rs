@@ -222,7 +222,6 @@ mod tests {
         assert!(db.keyspaces().is_empty());
     }
 
-    /// Their reads are in flight in parts, while the first of them are decompressed.
     #[test]
     fn many_compressed_leaves_are_read_together_or_not_at_all() {
         let volume = Simulated::new(1);

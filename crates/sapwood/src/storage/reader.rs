@@ -68,11 +68,6 @@ pub(crate) struct NodeReader {
     latencies: Latencies,
 }
 
-/// Parts (count) into which a set is divided whose nodes are decompressed: the last of them is what is not overlapped. And the fewest
-/// requests of a part: fewer are not worth a call.
-const PARTS: usize = 4;
-const PART_MIN: usize = 4;
-
 /// What was read since the database was opened: parallel reads, their requests, and bytes.
 #[derive(Debug, Default)]
 pub(crate) struct ReadCounters {
@@ -90,8 +85,6 @@ pub(crate) struct Plan {
     members: Vec<(u64, usize)>,
     runs: Vec<Run>,
     dictionaries: Dictionaries,
-    /// Whether any of them is compressed.
-    decompresses: bool,
 }
 
 impl ReadsInFlight {
@@ -240,9 +233,7 @@ impl NodeReader {
             .collect();
         let (run_max, gap_max) = if together { (RUN_MAX, GAP_MAX) } else { (0, 0) };
         let runs = runs(&extents, self.alignment, run_max, gap_max);
-        let is_compressed = |address: Address| address.len() as usize != address.memory_len();
-        let decompresses = members.iter().any(|(_, index)| is_compressed(wanted[*index].1));
-        Ok(Plan { members, runs, dictionaries: segments.dictionaries.clone(), decompresses })
+        Ok(Plan { members, runs, dictionaries: segments.dictionaries.clone() })
     }
 
     /// Makes the requests, waits for them, and calls `node` with each node and its index among the wanted
@@ -303,10 +294,6 @@ impl NodeReader {
         while !rest.is_empty() {
             let runs;
             (runs, rest) = rest.split_at(self.fits(rest.iter().map(|run| run.len)));
-            if plan.decompresses && runs.len() >= PARTS * PART_MIN {
-                self.read_in_parts(runs, &mut each)?;
-                continue;
-            }
             let mut buffers: Vec<_> = runs.iter().map(|run| self.buffers.take(run.len)).collect();
             let requests = runs.iter().zip(&mut buffers);
             let mut set: Vec<_> =
@@ -314,26 +301,6 @@ impl NodeReader {
             self.latencies.timed(Timed::Read, || self.volume.read(&mut set)).map_err(unread)?;
             self.count_runs(runs);
             runs.iter().zip(buffers).try_for_each(|(run, buffer)| each(run, buffer))?;
-        }
-        Ok(())
-    }
-
-    /// The same for requests that all fit, in parts that are all in flight at once: what a part has brought is decompressed while the
-    /// next ones are still coming.
-    fn read_in_parts(
-        &self,
-        runs: &[Run],
-        each: &mut impl FnMut(&Run, AlignedBuffer) -> Result<()>,
-    ) -> Result<()> {
-        let begin =
-            |run: &Run| ReadInto { file: self.file, offset: run.offset, buffer: self.buffers.take(run.len) };
-        let parts = runs.chunks(runs.len().div_ceil(PARTS));
-        let begun: Vec<_> =
-            parts.map(|part| (part, self.volume.begin(part.iter().map(begin).collect()))).collect();
-        self.count_runs(runs);
-        for (part, reads) in begun {
-            let buffers = self.latencies.timed(Timed::Read, || reads.wait()).map_err(unread)?;
-            part.iter().zip(buffers).try_for_each(|(run, buffer)| each(run, buffer))?;
         }
         Ok(())
     }

@@ -19,8 +19,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Most chunks of a portion: at 8 MiB its two syncs take little beside its writing.
 const PORTION_MAX: usize = 64;
-/// The part of a batch (a half) that a portion may have: like a batch it is in the caller's hands.
-const PORTION_PART: usize = 2;
 
 /// A large value that was written, and that no key has yet. Made by [`LargeValues::stage`]; inserted by
 /// [`Transaction::insert_staged`](crate::Transaction::insert_staged). Dropping all clones of one that was not inserted removes it.
@@ -188,7 +186,8 @@ impl LargeValues {
         engine.health.check_writable()?;
         self.heads.check_there()?;
         let refused = |error: io::Error| Error::Source { cause: Arc::new(error) };
-        let most = (engine.shares.batch / PORTION_PART / CHUNK_LEN).clamp(1, PORTION_MAX) * CHUNK_LEN;
+        // Like a batch it is in the caller's hands.
+        let most = (engine.shares.batch / CHUNK_LEN).clamp(1, PORTION_MAX) * CHUNK_LEN;
         let mut buffer = vec![0; SHORT_MAX + 1];
         let mut filled = fill(&mut source, &mut buffer).map_err(refused)?;
         if filled <= SHORT_MAX {

@@ -418,3 +418,22 @@ fn large_values_come_and_go_beside_flushes() {
     let (found, values) = open(&volume.power_loss(3));
     verify(&found, &values);
 }
+
+#[test]
+fn a_follower_reads_large_values() {
+    let volume = Simulated::new(1).with_windows();
+    let (db, values) = open(&volume);
+    values.insert("one", bytes(1, 300_000)).unwrap();
+    let following = builder().follow(true).open_on(Arc::new(volume.clone()) as Arc<dyn Volume>).unwrap();
+    let followed = following.large_values("values").unwrap();
+    assert!(followed.get("one").unwrap().unwrap() == bytes(1, 300_000));
+    let mut reader = followed.get_reader("one").unwrap().unwrap();
+    values.insert("one", bytes(2, 400_000)).unwrap();
+    db.compact().unwrap();
+    following.refresh().unwrap();
+    assert!(followed.get("one").unwrap().unwrap() == bytes(2, 400_000));
+    let mut before = Vec::new();
+    reader.read_to_end(&mut before).unwrap();
+    assert!(before == bytes(1, 300_000));
+    assert!(followed.insert("two", "short").is_err() && following.check().is_ok());
+}
