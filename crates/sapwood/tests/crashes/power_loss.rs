@@ -53,7 +53,7 @@ fn nothing_acknowledged_is_lost_and_no_batch_is_half_there() {
         life(seed.parse().expect("a number"));
         return;
     }
-    let lives = std::env::var("POWER_LOSS_LIVES").map_or(600, |lives| lives.parse().expect("a number"));
+    let lives = std::env::var("POWER_LOSS_LIVES").map_or(450, |lives| lives.parse().expect("a number"));
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     let sum = |a: [u64; 4], b: [u64; 4]| std::array::from_fn(|index| a[index] + b[index]);
     let [points, appended, cleansed, stores] = std::thread::scope(|scope| {

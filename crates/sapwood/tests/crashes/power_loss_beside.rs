@@ -103,7 +103,7 @@ fn life(seed: u64, loaded: &Simulated) -> u64 {
 
 #[test]
 fn what_was_appended_beside_a_flush_is_there_as_a_whole_or_not_at_all() {
-    let lives = std::env::var("BESIDE_LIVES").map_or(30, |lives| lives.parse().expect("a number"));
+    let lives = std::env::var("BESIDE_LIVES").map_or(20, |lives| lives.parse().expect("a number"));
     let loaded = loaded();
     let next = AtomicU64::new(0);
     let work = || {

@@ -47,7 +47,7 @@ fn check(map: &Map, from: &[u8], seq: SeqNo) {
 /// Runs of removals here and there, new values among them, old readers.
 #[test]
 fn no_value_is_passed_over() {
-    let rounds = if cfg!(miri) { 2 } else { 40 };
+    let rounds = if cfg!(miri) { 2 } else { 12 };
     for round in 0..rounds {
         let (map, mut seq) = (Map::default(), 7);
         for step in 0..if cfg!(miri) { 8 } else { 30 } {
