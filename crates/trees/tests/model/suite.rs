@@ -12,7 +12,7 @@ use trees::{Counters, Index};
 /// Operations of each tree all together, divided among the option sets and devices of its test; more with
 /// `MODEL_OPS`.
 pub fn operations() -> u64 {
-    std::env::var("MODEL_OPS").map_or(250_000, |text| text.parse().expect("a number"))
+    std::env::var("MODEL_OPS").map_or(400_000, |text| text.parse().expect("a number"))
 }
 
 /// A device that only this process knows.
