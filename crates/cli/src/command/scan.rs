@@ -3,9 +3,9 @@
 use crate::arguments::Scan;
 use crate::command::Opening;
 use crate::failure::Result;
-use crate::format::Format;
+use crate::format::{Format, RecordWriter};
 use crate::output::{buffered, print};
-use sapwood::{Key, LargeValues, Value};
+use std::io;
 use std::ops::Bound;
 
 pub(crate) fn run(options: &Scan, opening: Opening) -> Result<()> {
@@ -16,60 +16,37 @@ pub(crate) fn run(options: &Scan, opening: Opening) -> Result<()> {
         (from.map_or(Bound::Unbounded, Bound::Included), to.map_or(Bound::Unbounded, Bound::Excluded));
     let prefix = options.prefix.as_deref().map(super::bytes).transpose()?;
     if let Some(values) = super::large_values(&db, &options.keyspace)? {
-        return lengths(options, &values, bounds, prefix.as_deref());
+        let all = match prefix {
+            Some(prefix) => values.prefix(prefix),
+            None => values.range(bounds),
+        };
+        return print_all(options, all, |writer, (key, len)| writer.record(&key, len.to_string().as_bytes()));
     }
     let keyspace = super::existing(&db, &options.keyspace)?;
     let range = match prefix {
         Some(prefix) => keyspace.prefix(prefix),
         None => keyspace.range(bounds),
     };
-    let limit = options.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-    type Records = Box<dyn Iterator<Item = sapwood::Result<(Key, Value)>>>;
-    let records: Records =
-        if options.reverse { Box::new(range.rev().take(limit)) } else { Box::new(range.take(limit)) };
-    if options.count {
-        let mut count = 0u64;
-        for record in records {
-            record?;
-            count += 1;
-        }
-        return print(count);
-    }
-    let mut writer = Format::Tsv.writer(buffered());
-    for record in records {
-        let (key, value) = record?;
-        writer.record(&key, &value)?;
-    }
-    Ok(writer.end()?)
+    print_all(options, range, |writer, (key, value)| writer.record(&key, &value))
 }
 
-/// Large values by their keys and lengths.
-fn lengths(
+/// Prints as many of them as are asked for, in the order asked for, or their number.
+fn print_all<T>(
     options: &Scan,
-    values: &LargeValues,
-    bounds: (Bound<Vec<u8>>, Bound<Vec<u8>>),
-    prefix: Option<&[u8]>,
+    all: impl DoubleEndedIterator<Item = sapwood::Result<T>>,
+    mut line: impl FnMut(&mut dyn RecordWriter, T) -> io::Result<()>,
 ) -> Result<()> {
-    let all = match prefix {
-        Some(prefix) => values.prefix(prefix),
-        None => values.range(bounds),
-    };
     let limit = options.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-    type Lengths = Box<dyn Iterator<Item = sapwood::Result<(Key, u64)>>>;
-    let all: Lengths =
-        if options.reverse { Box::new(all.rev().take(limit)) } else { Box::new(all.take(limit)) };
+    let mut all = all;
+    let next = || if options.reverse { all.next_back() } else { all.next() };
+    let asked = std::iter::from_fn(next).take(limit);
     if options.count {
-        let mut count = 0u64;
-        for item in all {
-            item?;
-            count += 1;
-        }
+        let count = asked.map(|item| item.map(|_| 1)).sum::<sapwood::Result<u64>>()?;
         return print(count);
     }
     let mut writer = Format::Tsv.writer(buffered());
-    for item in all {
-        let (key, len) = item?;
-        writer.record(&key, len.to_string().as_bytes())?;
+    for item in asked {
+        line(&mut *writer, item?)?;
     }
     Ok(writer.end()?)
 }

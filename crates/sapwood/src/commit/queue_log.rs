@@ -119,7 +119,7 @@ impl CommitPipeline {
                 self.health.poison(error);
             }
         })?;
-        self.durable_waits.note_durable(log.next_seq - 1);
+        self.note_durable(log.next_seq - 1);
         let (state, seq) = self.state.view();
         Ok((state, seq, log.wal.durable_end()))
     }
