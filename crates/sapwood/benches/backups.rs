@@ -3,17 +3,17 @@
 //!
 //! `cargo bench -p sapwood --bench backups -- --help`
 
+mod alone;
 mod ground;
 mod numbered;
 mod records;
 
+use alone::read_alone;
 use clap::Parser;
 use ground::Ground;
 use numbered::key;
-use psync::{Access, AlignedBuffer, Device, Disk, DiskOptions, ReadInto, Volume};
 use sapwood::Database;
 use sapwood::backup::{Directory, Restore, StreamWriter};
-use std::path::Path;
 use std::time::Instant;
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
@@ -33,28 +33,6 @@ const EXAMPLES: &str = "\
 Examples:
   cargo bench -p sapwood --bench backups -- --dir /mnt/disk
   cargo bench -p sapwood --bench backups -- --records 50000000 --memory-mib 256";
-
-/// What a request has.
-const REQUEST: usize = 1 << 20;
-
-/// Reads a file of the directory from front to back. Returns bytes a second.
-fn read_alone(dir: &Path, name: &str) -> Outcome<f64> {
-    let disk = Disk::open(dir, DiskOptions::default())?;
-    let file = disk.open(name, Access { direct: true, ..Access::default() })?;
-    let len = disk.len(file)? / REQUEST as u64 * REQUEST as u64;
-    let began = Instant::now();
-    let mut ahead = std::collections::VecDeque::new();
-    for offset in (0..len).step_by(REQUEST) {
-        ahead.push_back(disk.begin(vec![ReadInto { file, offset, buffer: AlignedBuffer::new(REQUEST) }]));
-        if ahead.len() == 2
-            && let Some(first) = ahead.pop_front()
-        {
-            first.wait()?;
-        }
-    }
-    ahead.into_iter().try_for_each(|read| read.wait().map(drop))?;
-    Ok(len as f64 / began.elapsed().as_secs_f64())
-}
 
 fn main() -> Outcome {
     let options = Options::parse();

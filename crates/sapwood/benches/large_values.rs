@@ -2,8 +2,11 @@
 //!
 //! `cargo bench -p sapwood --bench large_values -- --help`
 
+mod alone;
+
+use alone::{REQUEST, read_alone};
 use clap::Parser;
-use psync::{Access, AlignedBuffer, Device, Disk, DiskOptions, ReadInto, Volume, Write};
+use psync::{Access, AlignedBuffer, Device, Disk, DiskOptions, Volume, Write};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 use sapwood::Database;
@@ -39,9 +42,6 @@ Examples:
   cargo bench -p sapwood --bench large_values -- --dir /mnt/disk
   cargo bench -p sapwood --bench large_values -- --mib 8192        8 GiB";
 
-/// What a request has.
-const REQUEST: usize = 1 << 20;
-
 /// Random bytes, the same ones again and again.
 struct Source {
     block: Vec<u8>,
@@ -70,19 +70,8 @@ fn device_alone(dir: &Path, len: u64) -> Outcome<[f64; 2]> {
     }
     disk.sync(file)?;
     let written = len as f64 / began.elapsed().as_secs_f64();
-    let began = Instant::now();
-    let mut ahead = std::collections::VecDeque::new();
-    for offset in (0..len).step_by(REQUEST) {
-        ahead.push_back(disk.begin(vec![ReadInto { file, offset, buffer: AlignedBuffer::new(REQUEST) }]));
-        if ahead.len() == 2
-            && let Some(first) = ahead.pop_front()
-        {
-            first.wait()?;
-        }
-    }
-    ahead.into_iter().try_for_each(|read| read.wait().map(drop))?;
-    let read = len as f64 / began.elapsed().as_secs_f64();
     disk.close(file)?;
+    let read = read_alone(dir, "alone")?;
     disk.remove("alone")?;
     Ok([written, read])
 }
