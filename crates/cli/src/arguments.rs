@@ -93,6 +93,18 @@ Examples:
   sapwood restore ships.backup ships.db                  a file with a stream
   ssh host sapwood backup ships.db --stream | sapwood restore - ships.db";
 
+const REPAIR: &str = "\
+Nothing in DB is changed. NEW must be new or empty, and becomes a database with the last step. It has
+all that can be read, in its keyspaces, and `sapwood check` finds it sound. What may be lost is listed by
+keyspace and range of keys: \"missing\", or \"older\", where records may be as they once were. Copy DB
+first if its disk is failing, and restore a backup instead if there is one that is new enough.
+Exit code 0 if nothing is lost, 1 if something may be, 3 if there is no new database.
+
+Examples:
+  sapwood repair ships.db repaired.db
+  sapwood repair ships.db repaired.db --json > lost.json
+  sapwood check repaired.db && mv ships.db damaged.db && mv repaired.db ships.db";
+
 const VERIFY: &str = "\
 Reads everything and checks it, and writes nothing. Exit code 0 if it is whole, 1 if there is damage,
 3 if it could not be read.
@@ -215,6 +227,9 @@ pub(crate) enum Command {
     /// Changes nothing. Exit code 0 if the database is sound, 1 if there is damage, 3 if it could not be checked.
     #[command(after_help = "Example:\n  sapwood check ships.db && sapwood backup ships.db backups")]
     Check(Check),
+    /// Make a new database of what can be read of a damaged one, and list what is lost
+    #[command(after_help = REPAIR)]
+    Repair(Repair),
     /// Copy a database to a directory of backups, or into a pipe
     #[command(after_help = BACKUP)]
     Backup(Backup),
@@ -497,6 +512,17 @@ pub(crate) struct Man {
 pub(crate) struct Check {
     /// Directory of the database
     pub db: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Repair {
+    /// Directory of the damaged database
+    pub db: PathBuf,
+    /// Directory of the new one
+    pub new: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -14,6 +14,7 @@ mod man;
 mod map;
 mod probe;
 mod put;
+mod repair;
 mod restore;
 mod scan;
 mod stats;
@@ -88,6 +89,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
         Command::Map(options) => map::run(&options, opening),
         Command::Changes(options) => changes::run(&options, opening),
         Command::Check(options) => check::run(&options, opening),
+        Command::Repair(options) => repair::run(&options, arguments.memory),
         Command::Backup(options) => backup::run(&options, opening),
         Command::Backups(options) => backup::list(&options),
         Command::Restore(options) => restore::run(&options),

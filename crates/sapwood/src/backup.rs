@@ -19,7 +19,7 @@
 //! 5. Memory: `copy::BUFFERS` buffers, one chunk of a blob, lists of segments, and of some nodes at a time. Restoring: the
 //!    version besides, as when the database is open.
 
-mod assembly;
+pub(crate) mod assembly;
 mod blob;
 mod copy;
 mod directory;

@@ -35,6 +35,7 @@ pub(crate) mod open;
 pub(crate) mod options;
 pub(crate) mod pending;
 pub(crate) mod range_removals;
+pub mod repair;
 pub(crate) mod replay;
 pub(crate) mod segment_info;
 pub(crate) mod snapshot;

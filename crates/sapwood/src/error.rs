@@ -52,7 +52,7 @@ pub enum Error {
     /// since then are not safe.
     #[error(
         "the database that was opened at {path} is gone: {what}. Commits since then are lost; what is at {path} now \
-         was left alone. Close the database, and restore it from a backup"
+         was left alone. Close the database, and restore it from a backup, or save what can be read with `sapwood repair`"
     )]
     Gone {
         /// Where the directory was when it was opened.
@@ -93,7 +93,7 @@ pub enum Error {
     /// A file does not contain what was written to it.
     #[error(
         "{file} is damaged at byte {offset}: {what}; expected {expected}, found {found}. \
-         Run `sapwood check` for all damage, and restore the database from a backup"
+         Run `sapwood check` for all damage; then restore the database from a backup, or save what can be read with `sapwood repair`"
     )]
     Corrupt {
         /// Name of the file in the database's directory.
@@ -437,7 +437,9 @@ pub enum Error {
         found: String,
     },
     /// The function that is told of progress has ended the work ([`ControlFlow::Break`](std::ops::ControlFlow::Break)).
-    #[error("stopped, as asked for; a backup that is repeated goes on from there")]
+    #[error(
+        "stopped, as asked for; a backup that is repeated goes on from there, a restore or a repair begins anew"
+    )]
     Stopped,
     /// The keyspace has large values.
     #[error("keyspace {keyspace:?} has large values: open it with `Database::large_values`")]
@@ -623,7 +625,7 @@ impl Error {
     /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
     /// # let ships = db.keyspace("ships")?;
     /// match ships.get("fram") {
-    ///     Err(error) if error.is_damage() => eprintln!("restore it from a backup: {error}"),
+    ///     Err(error) if error.is_damage() => eprintln!("restore it from a backup, or repair it: {error}"),
     ///     found => println!("{:?}", found?),
     /// }
     /// # Ok(()) }

@@ -291,7 +291,7 @@
 //! | [`DiskFull`](Error::DiskFull), [`Exhausted`](Error::Exhausted) | yes | reads go on; repeat when there is space |
 //! | [`Locked`](Error::Locked) | yes | [`Builder::wait_for_lock`], or try later |
 //! | [`Poisoned`](Error::Poisoned), [`Io`](Error::Io) on a write | unknown | close and open again: opening recovers |
-//! | [`Corrupt`](Error::Corrupt), [`Damaged`](Error::Damaged) | | [`Database::check`] lists all damage; restore from a backup |
+//! | [`Corrupt`](Error::Corrupt), [`Damaged`](Error::Damaged) | | [`Database::check`] lists all damage; [restore](backup::Restore) a backup, or [repair](repair::Repair) what can be read |
 //! | [`Gone`](Error::Gone) | | the directory was removed or replaced: close, restore |
 //!
 //! ```
@@ -415,6 +415,7 @@ pub use db::large_values::{LargeValueRange, LargeValues};
 pub use db::len_estimate::RangeEstimate;
 pub use db::options::Builder;
 pub use db::pending::Pending;
+pub use db::repair;
 pub use db::segment_info::SegmentInfo;
 pub use db::snapshot::Snapshot;
 pub use db::transaction::Transaction;

@@ -52,6 +52,7 @@ mod reader;
 mod record;
 mod rewrite;
 mod rotation;
+mod salvage;
 mod since;
 mod tail_space;
 #[cfg(test)]
@@ -72,6 +73,7 @@ pub(crate) use record::seal;
 pub(crate) use record::sealed;
 pub(crate) use record::{BODY_LEN_MAX, HEADER_LEN};
 pub(crate) use rewrite::{is_copy, rewrite_unsynced};
+pub(crate) use salvage::{Salvage, database_of, salvage};
 pub(crate) use since::{DurableEnd, LogSince, Since, oldest};
 pub(crate) use verify::KeptLog;
 pub(crate) use writer::WalWriter;

@@ -26,9 +26,9 @@ fn report(path: &Path, error: &Error) -> String {
     }
     text.push_str(match error {
         Error::Damaged { .. } => {
-            "\nNothing was changed. Restore the database from a backup; what `sapwood dump` prints before it stops is sound"
+            "\nNothing was changed. Restore the database from a backup, or make a new one of what can be read: `sapwood repair DB NEW`"
         }
-        _ => "\nNothing was changed, and nothing else was checked. Restore the database from a backup",
+        _ => "\nNothing was changed, and nothing else was checked. Restore the database from a backup, or make a new one of what can be read: `sapwood repair DB NEW`",
     });
     text
 }

@@ -79,7 +79,7 @@ fn damage_of_a_backup_is_told_and_nothing_is_restored() {
     write(&blob, bytes).unwrap();
     place.run(&["verify", "backups"]).ends(1).tells("segment-").tells("checksum");
     place.run(&["restore", "backups", "copy.db"]).ends(1).tells("segment-");
-    place.run(&["get", "copy.db", "00000001"]).ends(3).tells("a restore into it");
+    place.run(&["get", "copy.db", "00000001"]).ends(3).tells("a restore or a repair into it");
     place.run(&["verify", "nowhere"]).ends(1).tells("nowhere");
     place.run(&["backup", "ships.db"]).ends(2);
 }

@@ -90,3 +90,34 @@ fn what_is_in_the_log_alone_is_checked_too() {
     assert!(said.contains("3 changes that are not in the trees yet"), "{said}");
     assert!(!said.contains("; 0 log records"), "{said}");
 }
+
+#[test]
+fn a_repair_saves_what_can_be_read_and_lists_the_rest() {
+    let place = place();
+    place.run(&["repair", "ships.db", "whole.db"]).ends(0);
+    let data = file_named(&place, "data");
+    flip(place.path("ships.db").join(&data), 3 * 4096 + 100, 8);
+    place.run(&["check", "ships.db"]).ends(1).tells("sapwood repair");
+    let said = place.run(&["repair", "ships.db", "repaired.db"]).ends(1).tells("listed");
+    assert!(
+        said.out.contains("may be missing: from \"0") && said.out.contains("a leaf is damaged"),
+        "{said:?}"
+    );
+    place.run(&["check", "repaired.db"]).ends(0);
+    let count =
+        |db: &str| place.run(&["scan", db, "--count"]).ends(0).out.trim().parse::<u64>().expect("a number");
+    assert_eq!(count("whole.db"), 20_000);
+    assert!((19_500..20_000).contains(&count("repaired.db")));
+    let said = place.run(&["repair", "ships.db", "again.db", "--json"]).ends(1);
+    let json: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
+    assert_eq!(
+        (&json["has_losses"], &json["keyspaces"][0]["lost"][0]["loss"]),
+        (&true.into(), &"missing".into())
+    );
+    // Where something is already, and where there is nothing.
+    place.run(&["repair", "ships.db", "repaired.db"]).ends(3).tells("not empty");
+    place.run(&["repair", "ships.db", "ships.db"]).ends(3);
+    place.run(&["repair", "nowhere.db", "new.db"]).ends(3).tells("nowhere.db");
+    std::fs::remove_file(place.path("ships.db").join("CURRENT")).unwrap();
+    place.run(&["repair", "ships.db", "without.db"]).ends(1).tells("listed");
+}

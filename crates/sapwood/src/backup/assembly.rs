@@ -96,6 +96,17 @@ fn create(volume: &dyn Volume, name: &str) -> Result<FileId> {
     Ok(volume.open(name, Access { write: true, create: true, ..Access::default() })?)
 }
 
+/// Begins a database in a directory that must be empty. Returns its data file.
+pub(crate) fn begin(volume: &dyn Volume) -> Result<FileId> {
+    prepare(volume)?;
+    let sign = create(volume, RESTORING)?;
+    let synced = volume.sync(sign);
+    volume.close(sign)?;
+    synced?;
+    volume.sync_directory()?;
+    create(volume, DATA_FILE)
+}
+
 impl Assembly {
     /// Only checks.
     pub fn checking() -> Self {
@@ -111,13 +122,7 @@ impl Assembly {
 
     /// Begins to make a database on this volume, which must be empty.
     pub fn on(volume: &Arc<dyn Volume>) -> Result<Self> {
-        prepare(&**volume)?;
-        let sign = create(&**volume, RESTORING)?;
-        let synced = volume.sync(sign);
-        volume.close(sign)?;
-        synced?;
-        volume.sync_directory()?;
-        let data = create(&**volume, DATA_FILE)?;
+        let data = begin(&**volume)?;
         let output = Output { volume: Arc::clone(volume), data, database: DatabaseId::random(), log: None };
         Ok(Self { output: Some(output), ..Self::checking() })
     }
@@ -303,35 +308,40 @@ impl Assembly {
 
 impl Output {
     /// Makes the files durable, and then a database.
-    fn complete(mut self, mut version: Version, last_seq: SeqNo) -> Result<()> {
-        let volume = Arc::clone(&self.volume);
+    fn complete(mut self, version: Version, last_seq: SeqNo) -> Result<()> {
         let Some(log) = self.log.take() else { return Err(Error::Closed) };
-        (version.wal_low, version.wal_high) = (1, log.generation());
-        // What happened in the database that was copied is not the history of this one.
-        if let Some(log) = version.change_log.as_mut() {
-            Arc::make_mut(log).begin_anew(last_seq);
-        }
-        drop(log);
-        let len = least_len(version.table.ids_end());
-        if volume.len(self.data)? < len {
-            volume.resize(self.data, len)?;
-        }
-        volume.sync(self.data).map_err(Error::undecided)?;
-        let current = Current {
-            format: current::FORMAT,
-            database: self.database,
-            manifest: 1,
-            span: version.span,
-            manifest_len: 0,
-        };
-        // Syncs the directory before it writes CURRENT.
-        let mut manifest = Manifest::create(Arc::clone(&volume), current, &version)?;
-        manifest.seal(&version)?;
-        drop(manifest);
-        volume.remove(RESTORING)?;
-        volume.sync_directory()?;
-        Ok(())
+        complete(&self.volume, (self.data, self.database), log, version, last_seq)
     }
+}
+
+/// Makes the files durable, and then a database, whose log ends with the operation `last_seq`.
+pub(crate) fn complete(
+    volume: &Arc<dyn Volume>,
+    (data, database): (FileId, DatabaseId),
+    log: WalWriter,
+    mut version: Version,
+    last_seq: SeqNo,
+) -> Result<()> {
+    (version.wal_low, version.wal_high) = (1, log.generation());
+    // What happened in the database that was copied is not the history of this one.
+    if let Some(log) = version.change_log.as_mut() {
+        Arc::make_mut(log).begin_anew(last_seq);
+    }
+    drop(log);
+    let len = least_len(version.table.ids_end());
+    if volume.len(data)? < len {
+        volume.resize(data, len)?;
+    }
+    volume.sync(data).map_err(Error::undecided)?;
+    let format = current::FORMAT;
+    let current = Current { format, database, manifest: 1, span: version.span, manifest_len: 0 };
+    // Syncs the directory before it writes CURRENT.
+    let mut manifest = Manifest::create(Arc::clone(volume), current, &version)?;
+    manifest.seal(&version)?;
+    drop(manifest);
+    volume.remove(RESTORING)?;
+    volume.sync_directory()?;
+    Ok(())
 }
 
 /// Applies an edit of the version, whose segments get places one behind the other.

@@ -477,6 +477,19 @@ fn no_thread() -> Error {
 }
 
 impl Handle {
+    /// Of an engine that only reads, without a lock: the files are its opener's.
+    pub(super) fn of(engine: Arc<Engine>) -> Self {
+        Self {
+            engine,
+            background: RankedMutex::new(None),
+            lock: RankedMutex::new(None),
+            follower: None,
+            durability: Durability::default(),
+            creation: Creation::default(),
+            large_ids: LargeIds::default(),
+        }
+    }
+
     fn close(&self) -> Result<()> {
         self.engine.health.check_process()?;
         // Held until the end: of two that close at the same time, the second must not let others open the

@@ -175,7 +175,7 @@ fn foreign(entries: &[Entry]) -> Option<String> {
     let others: Vec<_> = entries.iter().filter(|entry| !is_known(&entry.name)).collect();
     let first = others.first()?;
     if entries.iter().any(|entry| entry.name == RESTORING) {
-        return Some("a restore into it has not ended: repeat it".to_owned());
+        return Some("a restore or a repair into it has not ended: repeat it".to_owned());
     }
     Some(format!(
         "it has no file {}, but {} other file(s), such as {:?}",

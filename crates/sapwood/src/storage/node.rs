@@ -46,7 +46,7 @@ impl std::fmt::Display for NodeId {
     }
 }
 
-const MAGIC: [u8; 4] = *b"SapN";
+pub(crate) const MAGIC: [u8; 4] = *b"SapN";
 /// Tags of the format: the kind of a node.
 const KIND_LEAF: u8 = 1;
 const KIND_INNER: u8 = 2;
@@ -258,6 +258,12 @@ pub(crate) struct Header {
     pub name: Name,
     pub count: u32,
     pub crc: u32,
+}
+
+/// Bytes of the stored node, compressed or not, that begins with this header, if that may be one.
+pub(crate) fn stored_len(header: &[u8]) -> Option<usize> {
+    let len = u32::from_le_bytes(*header.get(28..HEADER)?.first_chunk()?) as usize;
+    (header.starts_with(&MAGIC) && (HEADER..=NODE_LEN_MAX).contains(&len)).then_some(len)
 }
 
 /// Decodes the header of a stored node, compressed or not, and checks the checksum of all its bytes.

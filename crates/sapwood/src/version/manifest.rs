@@ -15,11 +15,13 @@
 mod format;
 mod next;
 mod replay;
+mod salvage;
 
 pub(crate) use format::EDIT_MAX;
 #[cfg(any(fuzzing, test))]
 pub(crate) use format::seal;
 pub(crate) use replay::{Replayed, decode, replay, replay_on, replay_until, source_direct};
+pub(crate) use salvage::{Salvaged, identify, salvage};
 
 use crate::error::{Error, Result};
 use crate::log_area::maplet::KeyHash;

@@ -1,6 +1,7 @@
 //! The lines of docs/coming-from.md, compiled and run. The page may have no other.
 
 use sapwood::backup::{Directory, Restore};
+use sapwood::repair::Repair;
 use sapwood::{Compression, Database, Durability, KeyspaceOptions, Result};
 use std::time::Duration;
 
@@ -78,6 +79,9 @@ fn the_lines_of_the_page_run() -> Result<()> {
         db.refresh()?;
         assert_eq!(db.keyspaces().len(), 6);
     }
+    let (broken, repaired) = (copy, directory.path().join("repaired"));
+    Repair::of(&broken).into_directory(&repaired)?;
+    assert!(broken.exists() && repaired.exists());
     ships.clear()?;
     db.drop_keyspace("old")?;
     db.rename_keyspace("ships", "vessels")?;

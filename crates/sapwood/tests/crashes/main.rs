@@ -17,6 +17,7 @@ mod power_loss;
 mod power_loss_beside;
 mod power_loss_small_flushes;
 mod read_ahead;
+mod repair;
 mod scenario;
 mod second_faults;
 mod shorter_data;

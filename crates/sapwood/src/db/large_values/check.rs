@@ -37,7 +37,7 @@ pub(in crate::db) fn check(handle: &Arc<Handle>) -> Result<()> {
 }
 
 /// The number of the first chunk of a value that is not there as a whole.
-fn missing(snapshot: &Snapshot, chunks: &Keyspace, head: &Head) -> Result<Option<u32>> {
+pub(in crate::db) fn missing(snapshot: &Snapshot, chunks: &Keyspace, head: &Head) -> Result<Option<u32>> {
     let Head::Long { id, len } = *head else { return Ok(None) };
     let count = count_of(len);
     let mut range = snapshot.range(chunks, id.chunk(0)..id.chunk(count));

@@ -147,7 +147,7 @@ fn has_room(version: &Version, data_len: u64) -> std::result::Result<(), (u64, S
 const GRANULES_BEGUN: u64 = 1 << 24;
 
 /// Applies an edit, the one at byte `offset` of the manifest, which makes the version of epoch `expected`.
-fn apply(
+pub(super) fn apply(
     record: Record,
     offset: u64,
     expected: u64,

@@ -1,0 +1,131 @@
+//! `sapwood repair`: makes a new database of what can be read of a damaged one.
+
+use crate::arguments::Repair as Options;
+use crate::escape::escape;
+use crate::failure::{Failure, Result};
+use crate::interrupt;
+use crate::output::print;
+use crate::progress::{Progress, human_bytes};
+use sapwood::Error;
+use sapwood::repair::{LostRange, Repair, RepairProgress, RepairReport, RepairedKeyspace};
+use serde_json::{Value, json};
+use std::fmt::Write;
+use std::ops::ControlFlow;
+
+/// A keyspace and its ranges, one a line.
+fn put_keyspace(text: &mut String, keyspace: &RepairedKeyspace) {
+    let (records, bytes) = (keyspace.records, human_bytes(keyspace.bytes));
+    let _ = write!(text, "\n  {}: {records} records, {bytes}", escape(keyspace.name.as_bytes()));
+    for range in &keyspace.lost {
+        let LostRange { from, to, loss, cause, .. } = range;
+        let keys = match to {
+            None if from.is_empty() => "any key".to_owned(),
+            None => format!("from \"{}\" on", escape(from)),
+            Some(to) if from.is_empty() => format!("up to \"{}\"", escape(to)),
+            Some(to) if to.strip_suffix(&[0]) == Some(from) => format!("\"{}\"", escape(from)),
+            Some(to) => format!("from \"{}\" up to \"{}\"", escape(from), escape(to)),
+        };
+        let _ = write!(text, "\n    may be {loss}: {keys}: {cause}");
+    }
+}
+
+fn text(options: &Options, report: &RepairReport) -> String {
+    let log = &report.log;
+    let mut text = format!(
+        "{}: {} in the trees, {} operations in the log",
+        options.new.display(),
+        human_bytes(report.bytes),
+        log.operations
+    );
+    report.keyspaces.iter().for_each(|keyspace| put_keyspace(&mut text, keyspace));
+    if report.may_lack_keyspaces {
+        text.push_str("\n  there may have been keyspaces of which nothing is left: the manifest is damaged");
+    }
+    if log.left_out + log.operations_unreadable > 0 {
+        let (left_out, operations) = (log.left_out, log.operations_left_out);
+        let _ = write!(
+            text,
+            "\n  of the log: {} operations cannot be read; {left_out} records with {operations} operations lie behind damage and were left out",
+            log.operations_unreadable
+        );
+    }
+    if !report.damage.is_empty() {
+        let _ = write!(text, "\n{}: {} damaged place(s):", options.db.display(), report.damage.len());
+    }
+    for error in &report.damage {
+        let _ = match error {
+            Error::Corrupt { file, offset, what, expected, found } => {
+                write!(text, "\n  {file}, byte {offset}: {what}; expected {expected}, found {found}")
+            }
+            other => write!(text, "\n  {other}"),
+        };
+    }
+    text
+}
+
+fn json(report: &RepairReport) -> Value {
+    let range = |range: &LostRange| {
+        json!({
+            "from": escape(&range.from),
+            "to": range.to.as_deref().map(escape),
+            "loss": range.loss.to_string(),
+            "cause": range.cause.to_string(),
+        })
+    };
+    let keyspace = |keyspace: &RepairedKeyspace| {
+        json!({
+            "name": keyspace.name,
+            "records": keyspace.records,
+            "bytes": keyspace.bytes,
+            "lost": keyspace.lost.iter().map(range).collect::<Vec<_>>(),
+        })
+    };
+    let log = &report.log;
+    json!({
+        "has_losses": report.has_losses(),
+        "keyspaces": report.keyspaces.iter().map(keyspace).collect::<Vec<_>>(),
+        "may_lack_keyspaces": report.may_lack_keyspaces,
+        "log": {
+            "records": log.records,
+            "operations": log.operations,
+            "left_out": log.left_out,
+            "operations_left_out": log.operations_left_out,
+            "operations_unreadable": log.operations_unreadable,
+        },
+        "unfinished": report.unfinished,
+        "damage": report.damage.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "bytes": report.bytes,
+    })
+}
+
+pub(crate) fn run(options: &Options, memory: u64) -> Result<()> {
+    super::refuse_file(&options.db)?;
+    interrupt::watch();
+    let mut bar: Option<Progress> = None;
+    let see = |progress: &RepairProgress| {
+        let bar = bar.get_or_insert_with(|| Progress::bytes("repairing", Some(progress.total)));
+        bar.at(progress.done, &human_bytes(progress.done));
+        if interrupt::pressed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let done = Repair::of(&options.db).memory(memory).on_progress(see).into_directory(&options.new);
+    if let Some(bar) = bar {
+        bar.finish();
+    }
+    let report = done.map_err(|error| match error {
+        Error::Stopped => Failure::Interrupted("interrupted: run it again, and it begins anew".to_owned()),
+        error => error.into(),
+    })?;
+    if options.json {
+        let text = serde_json::to_string_pretty(&json(&report));
+        print(text.map_err(|error| Failure::Other(error.to_string()))?)?;
+    } else {
+        print(text(options, &report))?;
+    }
+    if report.has_losses() {
+        let new = options.new.display();
+        return Err(Failure::Damage(format!(
+            "{new} has what could be saved; records may be lost, as listed"
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,545 @@
+//! Repairs a database that is damaged: makes a new one of all that can be read, and lists what is lost, by keyspace and key range.
+//! [`Repair`] is the place to begin.
+//!
+//! ```text
+//! plan ──▶ trees copied without what is damaged ──▶ log up to its damage ──▶ removals of what is incomplete ──▶ CURRENT
+//!    └───▶ trees made of the nodes in the data file ──▲     (no manifest tells what counts)
+//! ```
+//! Nodes are copied as they are stored, under their ids, and the log as it is; so the new database has what the old one had, with
+//! expiry, merging and sequence numbers, and no operator is asked for. What is damaged is cut out of the trees.
+//!
+//! Invariants:
+//! 1. No file of the damaged database is changed.
+//! 2. What a reader of the new database finds was there in the damaged one. Whatever is missing, or older, lies in a listed range.
+//! 3. As long as there is `RESTORING` and no `CURRENT`, the new directory is no database, and the next repair begins it anew.
+//! 4. Memory: the version, as when a database is open; a half of the budget for an index where nodes are searched; some mebibytes.
+
+mod copy_log;
+mod large;
+mod old_nodes;
+mod orphans;
+mod output;
+mod plan;
+mod report;
+mod scan;
+mod sweep;
+#[cfg(test)]
+mod tests;
+mod tree_builder;
+mod trees;
+
+pub use report::{Loss, LossCause, LostRange, RepairReport, RepairedKeyspace, RepairedLog};
+
+use crate::backup::assembly;
+use crate::database_id::DatabaseId;
+use crate::db::database::Handle;
+use crate::db::open;
+use crate::db::options::Builder;
+use crate::db::repair::copy_log::{CopyLog, Removals};
+use crate::db::repair::large::each_lacking;
+use crate::db::repair::old_nodes::OldNodes;
+use crate::db::repair::orphans::Orphans;
+use crate::db::repair::output::Output;
+use crate::db::repair::plan::{Plan, recover};
+use crate::db::repair::report::Losses;
+use crate::db::repair::scan::Known;
+use crate::db::repair::sweep::Sweep;
+use crate::db::repair::trees::{CopyTree, behind};
+use crate::db::replay::{Overflow, replay};
+use crate::error::{DATA, Error, Result};
+use crate::merging::is_operands;
+use crate::operation::{KeyRange, KeyspaceId};
+use crate::source::{FileSource, Window};
+use crate::storage::frames::Frames;
+use crate::storage::segment::Slots;
+use crate::version::current::{self, Current};
+use crate::version::{Tree, Version};
+use crate::wal;
+use psync::{Access, Disk, DiskOptions, FileId, Lock, LockKind, Volume};
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// An index of nodes has at least so many bytes (1 MiB), however little memory there is: each one is a pass over the data file. Small
+/// in unit tests, so that they see several passes.
+const INDEX_MIN: u64 = if cfg!(test) { 2 << 10 } else { 1 << 20 };
+
+/// How far a repair is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RepairProgress {
+    /// Bytes read of nodes; where they are searched, of the data file.
+    pub done: u64,
+    /// All that are to be read; where they are searched, for two passes, of which there may be more.
+    pub total: u64,
+}
+
+type OnProgress<'p> = Box<dyn FnMut(&RepairProgress) -> ControlFlow<()> + 'p>;
+
+/// Counts what was read.
+struct Meter<'p> {
+    progress: RepairProgress,
+    tell: Option<OnProgress<'p>>,
+}
+
+impl Meter<'_> {
+    fn advance(&mut self, bytes: u64) -> Result<()> {
+        self.progress.done += bytes;
+        let goes_on = self.tell.as_mut().is_none_or(|tell| tell(&self.progress).is_continue());
+        if goes_on { Ok(()) } else { Err(Error::Stopped) }
+    }
+}
+
+enum Place {
+    Path(PathBuf),
+    Volume(Arc<dyn Volume>),
+}
+
+/// Makes a new database of all that can be read of a damaged one.
+///
+/// Nothing in the damaged directory is changed. The new database has its keyspaces, with their options, and all records outside of
+/// the ranges that the [report](RepairReport) lists, as they were; inside of them what could be saved. It is sound: a
+/// [check](crate::Database::check) finds nothing.
+///
+/// | damaged | saved | listed |
+/// |---|---|---|
+/// | a leaf | all else, and newer changes of its records | its range |
+/// | a log piece | all else; older values of its records | its range |
+/// | an inner node | all below it, found by their keys | nothing, or what is between them and cannot be read |
+/// | the log | what is before the damage | all keyspaces: a commit may have changed any record |
+/// | `CURRENT` | all | nothing |
+/// | the manifest | the newest records that the data file has | all keyspaces: removed records may be back |
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let (old, new) = (dir.path().join("ships.db"), dir.path().join("repaired.db"));
+/// # let db = sapwood::Database::open(&old)?;
+/// # db.keyspace("ships")?.insert("fram", "1892")?;
+/// # db.close()?;
+/// use sapwood::repair::Repair;
+///
+/// # std::fs::remove_file(old.join("CURRENT")).expect("a file less");
+/// let report = Repair::of(&old).into_directory(&new)?;
+/// for keyspace in &report.keyspaces {
+///     for range in &keyspace.lost {
+///         println!("{}: {:?} to {:?}: {}", keyspace.name, range.from, range.to, range.cause);
+///     }
+/// }
+/// assert!(!report.has_losses() && report.damage.len() == 1);
+/// let ships = sapwood::Database::open(&new)?.keyspace("ships")?;
+/// assert_eq!(ships.get("fram")?.as_deref(), Some(&b"1892"[..]));
+/// # Ok(()) }
+/// ```
+#[must_use = "a repair is done by `into_directory`"]
+pub struct Repair<'p> {
+    of: Place,
+    memory: u64,
+    meter: Meter<'p>,
+}
+
+impl std::fmt::Debug for Repair<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let of = match &self.of {
+            Place::Path(path) => path.display().to_string(),
+            Place::Volume(volume) => volume.describe(),
+        };
+        write!(f, "Repair({of})")
+    }
+}
+
+impl<'p> Repair<'p> {
+    /// Of the database in this directory.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let (old, new) = (dir.path().join("ships.db"), dir.path().join("repaired.db"));
+    /// # sapwood::Database::open(&old)?.close()?;
+    /// let report = sapwood::repair::Repair::of(&old).into_directory(&new)?;
+    /// assert!(report.damage.is_empty());
+    /// # Ok(()) }
+    /// ```
+    pub fn of(path: impl AsRef<Path>) -> Self {
+        Self::new(Place::Path(path.as_ref().to_owned()))
+    }
+
+    /// Of the database on this volume.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// use sapwood::psync::Simulated;
+    /// use sapwood::repair::Repair;
+    /// use std::sync::Arc;
+    ///
+    /// let (old, new) = (Arc::new(Simulated::new(1)), Arc::new(Simulated::new(2)));
+    /// sapwood::Database::builder().open_on(old.clone())?.close()?;
+    /// assert!(!Repair::of_volume(old).onto(new)?.has_losses());
+    /// # Ok(()) }
+    /// ```
+    pub fn of_volume(volume: Arc<dyn Volume>) -> Self {
+        Self::new(Place::Volume(volume))
+    }
+
+    fn new(of: Place) -> Self {
+        let meter = Meter { progress: RepairProgress::default(), tell: None };
+        Self { of, memory: 64 << 20, meter }
+    }
+
+    /// How much memory it may use, in bytes, at least 4 MiB; 64 MiB unless told. The table of a database's nodes comes on top of that:
+    /// 20 bytes each.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let (old, new) = (dir.path().join("ships.db"), dir.path().join("repaired.db"));
+    /// # sapwood::Database::open(&old)?.close()?;
+    /// sapwood::repair::Repair::of(&old).memory(16 << 20).into_directory(&new)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn memory(self, bytes: u64) -> Self {
+        Self { memory: bytes, ..self }
+    }
+
+    /// Has `tell` called now and then; `Break` ends the repair with [`Error::Stopped`].
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let (old, new) = (dir.path().join("ships.db"), dir.path().join("repaired.db"));
+    /// # sapwood::Database::open(&old)?.close()?;
+    /// use std::ops::ControlFlow;
+    ///
+    /// let repair = sapwood::repair::Repair::of(&old).on_progress(|progress| {
+    ///     eprintln!("{} of {} bytes", progress.done, progress.total);
+    ///     ControlFlow::Continue(())
+    /// });
+    /// repair.into_directory(&new)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn on_progress(mut self, tell: impl FnMut(&RepairProgress) -> ControlFlow<()> + 'p) -> Self {
+        self.meter.tell = Some(Box::new(tell));
+        self
+    }
+
+    /// Makes the new database in this directory, which is empty or is created; or holds a repair or restore that was interrupted.
+    ///
+    /// # Errors
+    /// [`Error::NotEmpty`]; [`Error::Locked`] if a process has either open; [`Error::Missing`] and [`Error::NotADatabase`] if there
+    /// is nothing to repair; [`Error::NewerFormat`] and [`Error::OlderFormat`] if it is of another version; [`Error::DiskFull`] and
+    /// other errors of writing the new one; [`Error::Stopped`]. No damage of the old one is an error.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let (old, new) = (dir.path().join("ships.db"), dir.path().join("repaired.db"));
+    /// # sapwood::Database::open(&old)?.close()?;
+    /// let report = sapwood::repair::Repair::of(&old).into_directory(&new)?;
+    /// assert!(!report.has_losses());
+    /// sapwood::Database::open(&new)?.check()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn into_directory(self, path: impl AsRef<Path>) -> Result<RepairReport> {
+        let path = path.as_ref();
+        let options = DiskOptions { direct: false, ..DiskOptions::default() };
+        let disk = Disk::open(path, options);
+        let disk = disk.map_err(|error| Error::of_opening(error, &path.display().to_string()))?;
+        self.onto(Arc::new(disk))
+    }
+
+    /// The same on a volume of one's own.
+    ///
+    /// # Errors
+    /// As [`into_directory`](Repair::into_directory).
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # use std::sync::Arc;
+    /// let (old, new) = (sapwood::psync::Simulated::new(1), sapwood::psync::Simulated::new(2));
+    /// sapwood::Database::builder().open_on(Arc::new(old.clone()))?.close()?;
+    /// sapwood::repair::Repair::of_volume(Arc::new(old)).onto(Arc::new(new))?;
+    /// # Ok(()) }
+    /// ```
+    pub fn onto(mut self, volume: Arc<dyn Volume>) -> Result<RepairReport> {
+        let old = match &self.of {
+            Place::Volume(old) => Arc::clone(old),
+            Place::Path(path) => {
+                let options = DiskOptions { direct: false, create: false, ..DiskOptions::default() };
+                let disk = Disk::open(path, options);
+                Arc::new(disk.map_err(|error| Error::of_opening(error, &path.display().to_string()))?)
+            }
+        };
+        if old.describe() == volume.describe() && matches!(self.of, Place::Path(_)) {
+            return Err(Error::NotEmpty {
+                path: volume.describe(),
+                found: "the damaged database".to_owned(),
+            });
+        }
+        let plan = Plan::of(&*old)?;
+        let _lock = lock(&*old, LockKind::Shared)?;
+        let _other = lock(&*volume, LockKind::Exclusive)?;
+        let data = assembly::begin(&*volume)?;
+        repair(&old, plan, (volume, data), self.memory, &mut self.meter)
+    }
+}
+
+fn lock(volume: &dyn Volume, kind: LockKind) -> Result<Option<Lock>> {
+    match volume.lock(kind, &format!("a repair by process {}", std::process::id())) {
+        Err(psync::Error::NoLocks { .. }) => Ok(None),
+        taken => Ok(Some(taken.map_err(|error| Error::of_opening(error, &volume.describe()))?)),
+    }
+}
+
+/// A file that is closed when this is dropped.
+struct Opened<'v>(&'v dyn Volume, FileId);
+
+impl Drop for Opened<'_> {
+    fn drop(&mut self) {
+        // Nothing was written through this handle, so nothing can be lost.
+        let _ = self.0.close(self.1);
+    }
+}
+
+fn repair(
+    old: &Arc<dyn Volume>,
+    plan: Plan,
+    new: (Arc<dyn Volume>, FileId),
+    memory: u64,
+    meter: &mut Meter<'_>,
+) -> Result<RepairReport> {
+    let mut losses = Losses::default();
+    plan.damage.iter().for_each(|error| losses.note(error.clone()));
+    let frames = Frames::new(0);
+    let file = match old.open(DATA, Access::default()) {
+        Ok(file) => Some(Opened(&**old, file)),
+        Err(error) => {
+            let missing = || Error::corrupt(DATA, 0, "the data file is missing", "a file", "none");
+            losses.note(if matches!(error, psync::Error::NotFound { .. }) {
+                missing()
+            } else {
+                error.into()
+            });
+            None
+        }
+    };
+    let len = file.as_ref().map_or(Ok(0), |file| old.len(file.1))?;
+    let database = DatabaseId::random();
+    let nodes = OldNodes {
+        volume: &**old,
+        file: file.as_ref().map(|file| file.1),
+        len,
+        version: &plan.version,
+        frames: Arc::clone(&frames),
+    };
+    let mut out = if plan.is_known {
+        copied(&nodes, new, &mut losses, meter)?
+    } else {
+        searched(old, &plan, (new, len), (&mut losses, memory), meter)?
+    };
+    out.finish()?;
+    let mut version = out.version.clone();
+    let volume = Arc::clone(&out.volume);
+    let (mut log, dropped) = copy_log(old, &plan, (&volume, database), &mut version, &losses)?;
+    let mut removals = Removals::default();
+    // All keyspaces are listed if the log is damaged.
+    let (damage, report) = (log.damage.take(), log.report.clone());
+    let without_base = std::mem::take(&mut log.without_base);
+    let of_areas = operands_of_areas(&out, &frames, &losses);
+    for (id, key) in without_base.into_iter().chain(of_areas).collect::<BTreeSet<_>>() {
+        log.remove(&mut removals, id, &key)?;
+    }
+    log.flush(&mut removals, 0)?;
+    let unfinished = dropped + plan.unfinished;
+    let ids: Vec<_> = log.version.trees.iter().map(|(id, _)| id).collect();
+    let mut list_all = |cause| ids.iter().for_each(|id| losses.add(*id, (&[], None), Loss::Older, cause));
+    if unfinished > 0 {
+        list_all(LossCause::Unfinished);
+    }
+    if let Some(error) = damage {
+        list_all(LossCause::Log);
+        losses.note(error);
+    }
+    if !losses.is_empty() && log.version.trees.iter().any(|(_, tree)| tree.chunks.is_some()) {
+        log.write()?;
+        leave_out_large(&mut log, (&volume, database), memory, &mut losses)?;
+    }
+    let (log, last) = log.finish()?;
+    let report = RepairReport {
+        keyspaces: listed(&version, &mut losses),
+        may_lack_keyspaces: !plan.is_known,
+        log: report,
+        unfinished,
+        damage: losses.damage,
+        bytes: out.bytes,
+    };
+    assembly::complete(&volume, (out.data, database), log, version, last)?;
+    Ok(report)
+}
+
+/// Copies the trees of a version that is known.
+fn copied(
+    nodes: &OldNodes<'_>,
+    new: (Arc<dyn Volume>, FileId),
+    losses: &mut Losses,
+    meter: &mut Meter<'_>,
+) -> Result<Output> {
+    let old = nodes.version;
+    let mut out = Output::new(new, old, (old.epoch + 1, old.table.ids_end()));
+    meter.progress.total = old.segments.live_bytes();
+    // Dropped trees have nodes too, which are not copied.
+    let mut orphans = Orphans::find(nodes, old.trees.iter().chain(old.dropped.iter()))?;
+    for (id, tree) in old.trees.iter() {
+        let copy = CopyTree::new((nodes, &mut out), (losses, &mut orphans), meter, (id, tree));
+        let tree = copy.run()?;
+        out.version.trees.insert(id, tree);
+    }
+    Ok(out)
+}
+
+/// Makes trees of the nodes in the data file.
+fn searched(
+    old: &Arc<dyn Volume>,
+    plan: &Plan,
+    ((volume, data), len): ((Arc<dyn Volume>, FileId), u64),
+    (losses, memory): (&mut Losses, u64),
+    meter: &mut Meter<'_>,
+) -> Result<Output> {
+    let version = &plan.version;
+    let known = Known { version, whole_to: plan.whole_to };
+    let (mut trees, mut epoch) = (Vec::new(), version.epoch);
+    let begin = |epoch| Output::new((Arc::clone(&volume), data), version, (epoch, 0));
+    let out = match FileSource::open(&**old, DATA) {
+        Err(_) => begin(epoch + 1),
+        Ok(source) => {
+            let mut source = Window::new(source);
+            meter.progress.total = 2 * len;
+            let newest = scan::newest(&mut source, &known)?;
+            meter.advance(len)?;
+            epoch = epoch.max(newest.epoch);
+            let mut out = begin(epoch + 1);
+            let mut sweep = Sweep {
+                source: &mut source,
+                known: &known,
+                newest: &newest,
+                frames: Frames::new(0),
+                room: (memory / 2).max(INDEX_MIN) as usize,
+                advance: &mut |bytes| meter.advance(bytes),
+            };
+            let tree_of =
+                |id: KeyspaceId| version.trees.get(&id).cloned().unwrap_or_else(|| Tree::empty("".into()));
+            let (made, unpacked) = sweep.run(&mut out, &tree_of)?;
+            trees = made;
+            for (id, count) in unpacked {
+                let what = format!("nodes of keyspace {}: the dictionary that they need is lost", id.0);
+                losses.note(Error::corrupt(DATA, 0, what, "a dictionary", format!("{count} nodes")));
+            }
+            out
+        }
+    };
+    let mut out = out;
+    for (id, tree) in version.trees.iter() {
+        let empty = Tree { root: None, height: 0, len: 0, bytes: 0, is_estimated: false, ..tree.clone() };
+        out.version.trees.insert(id, empty);
+    }
+    for (id, tree) in trees {
+        if out.version.trees.contains(&id) {
+            out.version.trees.insert(id, tree);
+        } else {
+            recover(&mut out.version, id, Some(tree));
+        }
+    }
+    out.version.begun_flushes.clear();
+    for (id, _) in out.version.trees.iter() {
+        losses.add(id, (&[], None), Loss::Older, LossCause::Manifest);
+    }
+    Ok(out)
+}
+
+/// Copies the log. Returns what is still being written, and how many bytes behind its end were no records.
+fn copy_log<'a>(
+    old: &Arc<dyn Volume>,
+    plan: &Plan,
+    (volume, database): (&'a Arc<dyn Volume>, DatabaseId),
+    version: &'a mut Version,
+    losses: &Losses,
+) -> Result<(CopyLog<'a>, u64)> {
+    let mut log = CopyLog::new((volume, database), version, plan.is_known);
+    let salvaged =
+        wal::salvage(&**old, plan.current.database, plan.generations, &mut |found| log.take(found, losses))?;
+    log.end(salvaged.damage)?;
+    Ok((log, salvaged.dropped))
+}
+
+/// Records that have operands in log areas without what they belong to.
+fn operands_of_areas(out: &Output, frames: &Arc<Frames>, losses: &Losses) -> Vec<(KeyspaceId, Vec<u8>)> {
+    let version = &out.version;
+    let is_in_question =
+        |id: KeyspaceId| losses.has(id) && version.trees.get(&id).is_some_and(|tree| tree.merging.is_some());
+    let mut found = Vec::new();
+    if !version.trees.iter().any(|(id, _)| is_in_question(id)) {
+        return found;
+    }
+    let len = out.volume.len(out.data).unwrap_or(0);
+    let frames = Arc::clone(frames);
+    let nodes = OldNodes { volume: &*out.volume, file: Some(out.data), len, version, frames };
+    for (_, area) in version.logs.iter() {
+        for id in area.pieces() {
+            let Some(Ok(piece)) = nodes.read(&[id], None).pop() else { continue };
+            let keyspace = piece.node.name().keyspace;
+            if !is_in_question(keyspace) {
+                break;
+            }
+            for index in 0..piece.node.count() {
+                let key = piece.node.key(index);
+                if piece.node.logged_value(index).is_some_and(is_operands) && losses.contains(keyspace, key) {
+                    found.push((keyspace, key.to_vec()));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Leaves out large values that lack a chunk, and lists them.
+fn leave_out_large(
+    log: &mut CopyLog<'_>,
+    (volume, database): (&Arc<dyn Volume>, DatabaseId),
+    memory: u64,
+    losses: &mut Losses,
+) -> Result<()> {
+    let options = Builder::default().memory(memory.max(4 << 20)).read_only(true).background_threads(0);
+    let (format, span) = (current::FORMAT, log.version.span);
+    let current = Current { format, database, manifest: 1, span, manifest_len: 0 };
+    let slots: Arc<Slots> = Arc::default();
+    let generations = log.generations();
+    let engine = open::engine(volume, &current, log.version.clone(), &slots, &options, volume.describe())?;
+    replay(&engine, &**volume, database, generations, Overflow::Left)?;
+    let handle = Arc::new(Handle::of(engine));
+    let mut removals = Removals::default();
+    each_lacking(&handle, &mut |lacking| {
+        let (key, to) = (&lacking.key, behind(&lacking.key));
+        losses.add(lacking.heads, (key, Some(&to)), Loss::Missing, LossCause::Chunk);
+        log.remove(&mut removals, lacking.heads, key)?;
+        if let Some((id, count)) = lacking.id {
+            let (from, to) = (id.chunk(0), id.chunk(count));
+            log.remove_range(
+                &mut removals,
+                KeyRange { keyspace: lacking.chunks, from: &from, to: Some(&to) },
+            )?;
+        }
+        Ok(())
+    })?;
+    log.flush(&mut removals, 0)
+}
+
+/// The keyspaces of the new database with what is lost of each. Those that have only chunks of large values are told by the others.
+fn listed(version: &Version, losses: &mut Losses) -> Vec<RepairedKeyspace> {
+    let is_hidden = |id: KeyspaceId| version.trees.iter().any(|(_, tree)| tree.chunks == Some(id));
+    let mut keyspaces = Vec::new();
+    for (id, tree) in version.trees.iter().filter(|(id, _)| !is_hidden(*id)) {
+        let (name, records, bytes) = (tree.name.to_string(), tree.len, tree.bytes);
+        keyspaces.push(RepairedKeyspace { name, records, bytes, lost: losses.take(id) });
+    }
+    keyspaces
+}

@@ -1,0 +1,69 @@
+//! What only shows with little memory: several passes over the data file.
+
+use crate::{Database, Keyspace};
+use psync::{Simulated, Volume};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Repair;
+
+type Records = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn open(volume: &Simulated) -> (Database, Keyspace) {
+    let builder = Database::builder().memory(4 << 20).leaf_len(512).segment_span(1 << 20);
+    let volume: Arc<dyn Volume> = Arc::new(volume.clone());
+    let db = builder.background_threads(0).open_on(volume).expect("opens");
+    let name = db.keyspaces().first().cloned().unwrap_or_else(|| "main".to_owned());
+    let keyspace = db.keyspace(&name).expect("a keyspace");
+    (db, keyspace)
+}
+
+fn records(keyspace: &Keyspace) -> Records {
+    let record = |item: crate::Result<(crate::Key, crate::Value)>| {
+        let (key, value) = item.expect("a record");
+        (key.to_vec(), value.to_vec())
+    };
+    keyspace.iter().map(record).collect()
+}
+
+#[test]
+fn an_index_of_a_part_of_the_nodes_gives_the_same_records() {
+    let volume = Simulated::new(1);
+    let (db, keyspace) = open(&volume);
+    for step in [1u32, 7, 40] {
+        let mut batch = db.batch();
+        for number in (0..3000u32).step_by(step as usize) {
+            match (number / step) % 5 {
+                4 if step > 1 => batch.remove(&keyspace, number.to_be_bytes()),
+                _ => batch.insert(&keyspace, number.to_be_bytes(), format!("{number} of step {step}")),
+            };
+        }
+        batch.commit().expect("commits");
+        db.flush().expect("flushes");
+    }
+    let before = records(&keyspace);
+    drop(keyspace);
+    db.close().expect("closes");
+    for entry in volume.list().expect("a list") {
+        if entry.name == "CURRENT" || entry.name.starts_with("manifest-") {
+            volume.remove_file(&entry.name).expect("removed");
+        }
+    }
+    let len = volume.read_file("data").expect("data").len() as u64;
+    let mut passes = Vec::new();
+    for memory in [64 << 20, 16 << 10, 4 << 10] {
+        let (new, mut done) = (Simulated::new(2), 0);
+        let repair = Repair::of_volume(Arc::new(volume.clone())).memory(memory).on_progress(|progress| {
+            done = progress.done;
+            std::ops::ControlFlow::Continue(())
+        });
+        let report = repair.onto(Arc::new(new.clone())).expect("repairs");
+        assert!(report.may_lack_keyspaces && report.has_losses());
+        let (db, keyspace) = open(&new);
+        assert_eq!(keyspace.name(), "recovered-1");
+        assert!(records(&keyspace) == before, "{memory} bytes");
+        db.check().expect("sound");
+        passes.push(done / len);
+    }
+    assert!(passes[0] == 2 && passes[1] > 2 && passes[2] > passes[1], "{passes:?}");
+}

@@ -1,0 +1,202 @@
+//! Reads what is left of a damaged log, for a repair: the records up to the first damage, and then what can still be read.
+//!
+//! Invariants:
+//! 1. What is passed on as the log is a prefix of it: records one after the other, none left out.
+//! 2. A record counts only with both checksums. The one of its head covers database, file and offset, so it is found without the
+//!    file's header.
+//! 3. Memory: one window ([`crate::source`]), and one record.
+
+use super::chain::read_header;
+use super::reader::{list, record, replay};
+use super::record::{HEAD_LEN, HEADER_LEN, Header, RecordHeader, RecordPosition};
+use super::window::{missing_file, open_if_there, scan};
+use super::{Record, file_name};
+use crate::database_id::DatabaseId;
+use crate::error::{Error, Result};
+use crate::operation::SeqNo;
+use crate::source::{FileSource, Source, Window};
+use psync::Volume;
+
+/// What was found of a log.
+#[derive(Default)]
+pub(crate) struct SalvagedLog {
+    /// Why it ends before its end, if it does.
+    pub damage: Option<Error>,
+    /// Bytes behind its end that are not zeros: of a commit that was not finished, or of damage that nothing testifies to.
+    pub dropped: u64,
+}
+
+/// Where records go.
+pub(crate) enum Salvage<'r> {
+    /// Of the log, in order.
+    Next(&'r Record),
+    /// Of what lies behind the damage.
+    Behind(&'r Record),
+}
+
+/// Reads the generations from `low` on, of which there were some up to `high`. Errors of `take` end it.
+pub(crate) fn salvage(
+    volume: &dyn Volume,
+    database: DatabaseId,
+    (low, high): (u64, u64),
+    take: &mut dyn FnMut(Salvage<'_>) -> Result<()>,
+) -> Result<SalvagedLog> {
+    match replay(volume, database, low, high, &mut |_| Ok(())) {
+        Ok(tail) => {
+            replay(volume, database, low, high, &mut |record| take(Salvage::Next(&record)))?;
+            let dropped = tail.truncated.map_or(0, |truncated| truncated.dropped);
+            Ok(SalvagedLog { damage: None, dropped })
+        }
+        Err(error @ (Error::NewerFormat { .. } | Error::OlderFormat { .. })) => Err(error),
+        Err(error) => {
+            let generations = generations(volume, database, low, high)?;
+            let mut reading = Reading { volume, database, next: None, damage: None };
+            for generation in &generations {
+                reading.generation(generation, take)?;
+            }
+            // A replay also refuses a log whose records are all there, but promise more.
+            Ok(SalvagedLog { damage: reading.damage.or(Some(error)), dropped: 0 })
+        }
+    }
+}
+
+/// A generation that counts, and how many bytes of it do, if another one says so.
+struct Found {
+    number: u64,
+    stop: Option<u64>,
+    is_there: bool,
+}
+
+/// The generations that count, oldest first: those that sound headers do not declare void.
+fn generations(volume: &dyn Volume, database: DatabaseId, low: u64, high: u64) -> Result<Vec<Found>> {
+    let mut numbers = list(volume)?;
+    numbers.retain(|number| *number >= low);
+    let on_disk = numbers.clone();
+    // A damaged number of generations would be no reason to look for all of them.
+    let newest = numbers.last().copied().unwrap_or(low);
+    numbers.extend((low..=high.min(newest.saturating_add(1))).filter(|number| !on_disk.contains(number)));
+    numbers.sort_unstable();
+    let mut found: Vec<Found> = Vec::new();
+    for number in numbers {
+        let header = header(volume, database, number);
+        if let Some(Header { previous_generation, previous_len, .. }) = header {
+            found.retain(|before| before.number <= previous_generation);
+            if let Some(before) = found.last_mut().filter(|before| before.number == previous_generation) {
+                before.stop = Some(previous_len);
+            }
+        }
+        let is_there = on_disk.contains(&number);
+        found.push(Found { number, stop: None, is_there });
+    }
+    Ok(found)
+}
+
+fn header(volume: &dyn Volume, database: DatabaseId, generation: u64) -> Option<Header> {
+    let source = open_if_there(volume, generation).ok()??;
+    read_header(&source, database, generation, "").ok()?.ok()
+}
+
+/// The database that a log file belongs to, if its header can be read.
+pub(crate) fn database_of(volume: &dyn Volume, generation: u64) -> Option<DatabaseId> {
+    let source = open_if_there(volume, generation).ok()??;
+    let mut bytes = [0; HEADER_LEN];
+    if source.len() < HEADER_LEN as u64 || source.read_at(0, &mut bytes).is_err() {
+        return None;
+    }
+    Header::decode(&bytes).ok().map(|header| header.database)
+}
+
+struct Reading<'v> {
+    volume: &'v dyn Volume,
+    database: DatabaseId,
+    /// The sequence number that comes next, once it is known.
+    next: Option<SeqNo>,
+    damage: Option<Error>,
+}
+
+impl Reading<'_> {
+    fn generation(&mut self, found: &Found, take: &mut dyn FnMut(Salvage<'_>) -> Result<()>) -> Result<()> {
+        if !found.is_there {
+            self.damage.get_or_insert_with(|| missing_file(found.number));
+            return Ok(());
+        }
+        let Some(source) = open_if_there(self.volume, found.number)? else { return Ok(()) };
+        let mut window = Window::new(source);
+        let mut at = HEADER_LEN as u64;
+        if self.damage.is_none() {
+            loop {
+                match self.record(&mut window, found, at) {
+                    Ok(Some(record)) => {
+                        at += (HEAD_LEN + record.body.len()) as u64;
+                        self.next = Some(record.first_seq + u64::from(record.count));
+                        take(Salvage::Next(&record))?;
+                    }
+                    Ok(None) => return Ok(()),
+                    Err(error) => {
+                        self.damage = Some(error);
+                        break;
+                    }
+                }
+            }
+        }
+        self.behind(&mut window, found, at, take)
+    }
+
+    /// The record there; `None` at the end of the generation.
+    fn record(&self, window: &mut Window<FileSource<'_>>, found: &Found, at: u64) -> Result<Option<Record>> {
+        if found.stop == Some(at) {
+            return Ok(None);
+        }
+        let read = self.whole_record(window, found, at);
+        if read.is_err() && found.stop.is_none() && window.zeros_at_end(at)? == at {
+            return Ok(None);
+        }
+        read.map(Some)
+    }
+
+    fn whole_record(&self, window: &mut Window<FileSource<'_>>, found: &Found, at: u64) -> Result<Record> {
+        let name = file_name(found.number);
+        let place = RecordPosition { database: self.database, generation: found.number, offset: at };
+        let head = RecordHeader::decode(window.get(at, HEAD_LEN)?, &place);
+        let head = head.map_err(|flaw| flaw.at(&*name, at))?;
+        let end = found.stop.unwrap_or(u64::MAX).min(window.source.len());
+        if at.saturating_add(head.record_len()) > end {
+            let expected = format!("{} bytes", head.record_len());
+            return Err(Error::corrupt(name, at, "the log record is cut off", expected, end - at));
+        }
+        if let Some(next) = self.next.filter(|next| *next != head.first_seq) {
+            let what = "the sequence number of a log record";
+            return Err(Error::corrupt(name, at, what, next, head.first_seq));
+        }
+        let body = window.copy(at + HEAD_LEN as u64, head.len as usize)?;
+        head.check_body(&body).map_err(|flaw| flaw.at(&*name, at))?;
+        Ok(record(found.number, &head, body))
+    }
+
+    /// Passes on what can be read from there on.
+    fn behind(
+        &self,
+        window: &mut Window<FileSource<'_>>,
+        found: &Found,
+        mut at: u64,
+        take: &mut dyn FnMut(Salvage<'_>) -> Result<()>,
+    ) -> Result<()> {
+        // What cannot be read at all is not searched byte by byte.
+        while let Ok(Some((offset, head))) = scan(window, self.database, found.number, at, |_, _| true) {
+            at = offset + 1;
+            if found.stop.is_some_and(|stop| offset >= stop) {
+                break;
+            }
+            let body_at = offset + HEAD_LEN as u64;
+            if offset.saturating_add(head.record_len()) > window.source.len() {
+                continue;
+            }
+            let Ok(body) = window.copy(body_at, head.len as usize) else { continue };
+            if head.check_body(&body).is_ok() {
+                at = offset + head.record_len();
+                take(Salvage::Behind(&record(found.number, &head, body)))?;
+            }
+        }
+        Ok(())
+    }
+}
