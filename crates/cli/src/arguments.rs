@@ -114,6 +114,18 @@ Examples:
   sapwood verify /mnt/other/ships --all
   sapwood verify ships.backup";
 
+const KEY_NEW: &str = "\
+Examples:
+  sapwood key new /media/stick/ships.key
+  sapwood load ships.db ships.tsv --key-file /media/stick/ships.key       an encrypted database
+  export SAPWOOD_KEY_FILE=/media/stick/ships.key                          for all commands that follow";
+
+const KEY_CHANGE: &str = "\
+Example:
+  sapwood key new new.key
+  sapwood key change ships.db --to new.key --key-file old.key
+  sapwood compact ships.db --key-file new.key";
+
 const FIRST_SESSION: &str = "\
 A first session:
   sapwood load ships.db ships.tsv        lines of  key TAB value
@@ -142,6 +154,9 @@ pub(crate) struct Arguments {
     /// Wait so long for a database that another process has open; what only reads shows what is durable instead
     #[arg(long, global = true, value_name = "SECONDS", default_value = "0", value_parser = parse_seconds)]
     pub wait: Duration,
+    /// File with the key of an encrypted database or backup; a database that is created with it is encrypted
+    #[arg(long, global = true, value_name = "FILE", env = "SAPWOOD_KEY_FILE")]
+    pub key_file: Option<PathBuf>,
     /// Tell on standard error what the store does: error, warn, info, or debug, with which each flush has a line
     #[arg(long, global = true, value_name = "LEVEL")]
     pub log: Option<LevelFilter>,
@@ -242,6 +257,9 @@ pub(crate) enum Command {
     /// Check that a backup is whole
     #[command(after_help = VERIFY)]
     Verify(Verify),
+    /// Make key files, and change the key of an encrypted database
+    #[command(subcommand)]
+    Key(Key),
     /// Take all changes from the log to the trees
     ///
     /// Makes the next opening faster, and frees the space of the log and of what was removed. Nothing is lost without it.
@@ -576,6 +594,37 @@ pub(crate) struct Verify {
     /// All backups of the directory
     #[arg(long, conflicts_with = "number")]
     pub all: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Key {
+    /// Make a key file
+    ///
+    /// 64 random hexadecimal digits, which only you may read. Without it nothing of the database or its backups can be read: keep a copy
+    /// elsewhere, and not beside the database.
+    #[command(after_help = KEY_NEW)]
+    New(KeyNew),
+    /// Make another key that of an encrypted database
+    ///
+    /// At once; what is written from now on cannot be read by who had the old key and file. `compact` rewrites what was there. Backups
+    /// of before open with the old key.
+    #[command(after_help = KEY_CHANGE)]
+    Change(KeyChange),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KeyNew {
+    /// The file, which must not exist
+    pub file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KeyChange {
+    /// Directory of the database
+    pub db: PathBuf,
+    /// File with the new key
+    #[arg(long, value_name = "FILE")]
+    pub to: PathBuf,
 }
 
 #[derive(Debug, Args)]

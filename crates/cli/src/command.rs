@@ -9,6 +9,7 @@ mod drop;
 mod dump;
 mod explain;
 mod get;
+mod key;
 mod load;
 mod man;
 mod map;
@@ -20,43 +21,53 @@ mod scan;
 mod stats;
 mod tour;
 
-use crate::arguments::{Arguments, Command};
+use crate::arguments::{Arguments, Command, Key};
 use crate::escape::unescape;
 use crate::failure::{Failure, Result};
-use sapwood::{Builder, Database, Error, Keyspace, LargeValues};
+use sapwood::{Builder, Database, EncryptionKey, Error, Keyspace, LargeValues};
 use std::path::Path;
 use std::time::Duration;
 
 /// How databases are opened.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Opening {
     memory: u64,
+    key: Option<EncryptionKey>,
     /// How long to wait for a database that another process has open.
     wait: Duration,
 }
 
 impl Opening {
-    fn builder(self) -> Builder {
-        Database::builder().memory(self.memory).wait_for_lock(self.wait)
+    /// Options of a database that is opened at once or not at all.
+    fn at_once(&self) -> Builder {
+        let builder = Database::builder().memory(self.memory);
+        match &self.key {
+            Some(key) => builder.encryption_key(key.clone()),
+            None => builder,
+        }
+    }
+
+    fn builder(&self) -> Builder {
+        self.at_once().wait_for_lock(self.wait)
     }
 
     /// Opens a database that no other process has open for writing, to read.
-    fn to_read_alone(self, path: &Path) -> Result<Database> {
+    fn to_read_alone(&self, path: &Path) -> Result<Database> {
         refuse_file(path)?;
         Ok(self.builder().read_only(true).create(false).open(path)?)
     }
 
     /// To write, where so many bytes of the log are kept for changes from now on, or as many as before.
-    fn to_write_keeping(self, path: &Path, bytes: Option<u64>) -> Result<Database> {
+    fn to_write_keeping(&self, path: &Path, bytes: Option<u64>) -> Result<Database> {
         refuse_file(path)?;
         let builder = self.builder().create(false);
         Ok(bytes.into_iter().fold(builder, |builder, bytes| builder.keep_changes(bytes)).open(path)?)
     }
 
     /// Opens a database to read; one that another process has open for writing as of what is durable now.
-    fn to_read(self, path: &Path) -> Result<Database> {
+    fn to_read(&self, path: &Path) -> Result<Database> {
         refuse_file(path)?;
-        let builder = Database::builder().memory(self.memory).create(false);
+        let builder = self.at_once().create(false);
         match builder.clone().read_only(true).open(path) {
             Err(Error::Locked { .. }) => {}
             opened => return Ok(opened?),
@@ -67,7 +78,7 @@ impl Opening {
         }
     }
 
-    fn to_write(self, path: &Path, create: bool) -> Result<Database> {
+    fn to_write(&self, path: &Path, create: bool) -> Result<Database> {
         refuse_file(path)?;
         Ok(self.builder().create(create).open(path)?)
     }
@@ -75,7 +86,8 @@ impl Opening {
 
 /// Runs the command that was asked for.
 pub(crate) fn run(arguments: Arguments) -> Result<()> {
-    let opening = Opening { memory: arguments.memory, wait: arguments.wait };
+    let key = arguments.key_file.map(EncryptionKey::from_file).transpose()?;
+    let opening = Opening { memory: arguments.memory, key, wait: arguments.wait };
     match arguments.command {
         Command::Load(options) => load::run(&options, opening),
         Command::Dump(options) => dump::run(&options, opening),
@@ -89,11 +101,13 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
         Command::Map(options) => map::run(&options, opening),
         Command::Changes(options) => changes::run(&options, opening),
         Command::Check(options) => check::run(&options, opening),
-        Command::Repair(options) => repair::run(&options, arguments.memory),
+        Command::Repair(options) => repair::run(&options, &opening),
         Command::Backup(options) => backup::run(&options, opening),
         Command::Backups(options) => backup::list(&options),
-        Command::Restore(options) => restore::run(&options),
-        Command::Verify(options) => restore::verify(&options),
+        Command::Restore(options) => restore::run(&options, opening),
+        Command::Verify(options) => restore::verify(&options, &opening),
+        Command::Key(Key::New(options)) => key::new(&options),
+        Command::Key(Key::Change(options)) => key::change(&options, opening),
         Command::Flush(options) => compact::flush(&options, opening),
         Command::Compact(options) => compact::compact(&options, opening),
         Command::Probe(options) => probe::run(&options),

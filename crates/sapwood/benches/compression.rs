@@ -1,4 +1,4 @@
-//! Measures what compression saves and costs: space, loading, cold gets, scans and updates of each kind of values with each codec, by
+//! Measures what compression saves and costs, and what encryption costs: space, loading, cold gets, scans and updates of each kind of values with each codec, by
 //! turns in one run.
 //!
 //! `cargo bench -p sapwood --bench compression -- --help`
@@ -10,7 +10,7 @@ use clap::Parser;
 use ground::Ground;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use sapwood::{Compression, Database, Durability, KeyspaceOptions};
+use sapwood::{Compression, Database, Durability, EncryptionKey, KeyspaceOptions};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,9 @@ struct Options {
     /// A text whose parts between empty lines are values too, one after the other (Debian: apt-cache dumpavail)
     #[arg(long, value_name = "FILE")]
     text: Option<PathBuf>,
+    /// In place of all codecs: without compression and with LZ4, each also encrypted
+    #[arg(long)]
+    encryption: bool,
     /// Reads and overwrites of a turn
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     operations: u64,
@@ -37,12 +40,22 @@ Examples:
   cargo bench -p sapwood --bench compression -- --dir /mnt/disk
   apt-cache dumpavail > packages.txt; cargo bench -p sapwood --bench compression -- --text packages.txt";
 
-const CODECS: [(&str, Compression); 5] = [
-    ("none", Compression::None),
-    ("lz4", Compression::Lz4),
-    ("zstd 1", Compression::Zstd { level: 1 }),
-    ("zstd 3", Compression::Zstd { level: 3 }),
-    ("dict 3", Compression::ZstdDictionary { level: 3 }),
+/// A name, a compression, and whether the database is encrypted.
+type Codec = (&'static str, Compression, bool);
+
+const CODECS: [Codec; 5] = [
+    ("none", Compression::None, false),
+    ("lz4", Compression::Lz4, false),
+    ("zstd 1", Compression::Zstd { level: 1 }, false),
+    ("zstd 3", Compression::Zstd { level: 3 }, false),
+    ("dict 3", Compression::ZstdDictionary { level: 3 }, false),
+];
+
+const ENCRYPTED: [Codec; 4] = [
+    ("none", Compression::None, false),
+    ("none+e", Compression::None, true),
+    ("lz4", Compression::Lz4, false),
+    ("lz4+e", Compression::Lz4, true),
 ];
 
 /// The values of a kind, by number.
@@ -101,10 +114,11 @@ fn main() -> Outcome {
         "{:<20} {:>9} {:>11} {:>11} {:>11} {:>11} {:>11}",
         "", "a byte", "MB/s", "/s", "/s", "MB/s", "/s"
     );
+    let codecs = if options.encryption { &ENCRYPTED[..] } else { &CODECS };
     for (kind, value) in &kinds {
         // Whoever comes first is not always the same.
-        for turn in 0..CODECS.len() {
-            measure(kind, value, CODECS[(turn + kind.len()) % CODECS.len()], &options, ground)?;
+        for turn in 0..codecs.len() {
+            measure(kind, value, codecs[(turn + kind.len()) % codecs.len()], &options, ground)?;
         }
     }
     Ok(())
@@ -113,16 +127,16 @@ fn main() -> Outcome {
 fn measure(
     kind: &str,
     value: &Values,
-    (codec, compression): (&str, Compression),
+    (codec, compression, is_encrypted): Codec,
     options: &Options,
     ground: &Ground<1_000_000, 64>,
 ) -> Outcome {
     let dir = ground.scratch()?;
     let open = || {
-        Database::builder()
-            .memory(ground.memory())
-            .durability(Durability::Buffered)
-            .open(dir.path().join("db"))
+        let builder = Database::builder().memory(ground.memory()).durability(Durability::Buffered);
+        let key = is_encrypted.then(|| EncryptionKey::from_bytes([7; 32]));
+        let builder = key.into_iter().fold(builder, |builder, key| builder.encryption_key(key));
+        builder.open(dir.path().join("db"))
     };
     let mean: u64 = (0..1000).map(|number| value(number).len() as u64 + 8).sum::<u64>() / 1000;
     let records = ground.records * 108 / mean;

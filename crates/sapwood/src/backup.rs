@@ -110,9 +110,9 @@ pub(crate) fn seal(database: crate::database_id::DatabaseId, bytes: &[u8]) -> Ve
             2 => (Kind::Version, 1 << (a % 41)),
             _ => (Kind::Manifest, a),
         };
-        let header = Header { kind, database, backup: 1, a, b };
+        let header = Header { is_encrypted: false, kind, database, backup: 1, a, b };
         let write = |out: &mut Vec<u8>| {
-            let mut blob = BlobWriter::begin(out, &header)?;
+            let mut blob = BlobWriter::begin(out, &header, &crate::encryption::Encryption::NONE)?;
             if kind == Kind::Version {
                 blob.put(&8u32.to_le_bytes())?;
                 blob.put(&(1u64 << 28).to_le_bytes())?;

@@ -68,10 +68,6 @@ impl<'a> Reader<'a> {
         self.bytes(1).map(|b| b[0])
     }
 
-    pub fn u16(&mut self) -> Option<u16> {
-        self.array().map(u16::from_le_bytes)
-    }
-
     pub fn u32(&mut self) -> Option<u32> {
         self.array().map(u32::from_le_bytes)
     }

@@ -9,6 +9,7 @@
 pub(crate) mod asynchronous;
 mod backup;
 pub(crate) mod batch;
+mod change_key;
 pub(crate) mod changes;
 pub(crate) mod check;
 mod conditions;

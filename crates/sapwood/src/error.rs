@@ -2,9 +2,11 @@
 //! also say what was expected and what was found.
 
 mod conflict_reason;
+mod key_problem;
 mod kind;
 
 pub use conflict_reason::ConflictReason;
+pub use key_problem::KeyProblem;
 
 use crate::value::Key;
 use std::sync::Arc;
@@ -458,6 +460,14 @@ pub enum Error {
     /// A staged value was inserted by a transaction that was committed already.
     #[error("the staged value was inserted before: stage it again")]
     StagedTwice,
+    /// A database, a backup or a key file cannot be opened with what was given as key.
+    #[error("{path} cannot be opened: {problem}")]
+    EncryptionKey {
+        /// The database's directory, the backup's target, or the key file.
+        path: String,
+        /// What is wrong.
+        problem: KeyProblem,
+    },
     /// What a value was to be read from has failed. Nothing was changed.
     #[error("the source of a large value failed: {cause}")]
     Source {

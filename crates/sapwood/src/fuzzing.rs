@@ -3,6 +3,7 @@
 //! or first sealed with the right lengths and checksums, without which a fuzzer would never get past them.
 
 use crate::database_id::DatabaseId;
+use crate::encryption::Encryption;
 use crate::operation::Operations;
 use crate::storage::compressed::{decode, is_compressed};
 use crate::storage::frames::Frames;
@@ -56,7 +57,7 @@ pub fn manifest(input: &[u8]) {
     };
     let bytes = if sealed { manifest::seal(&current, bytes) } else { bytes.to_vec() };
     // Only that it returns matters, not the result.
-    let _ = manifest::decode(&bytes[..], &current, 1 << 30, &Default::default());
+    let _ = manifest::decode(&bytes[..], (&current, &Encryption::NONE), 1 << 30, &Default::default());
 }
 
 /// `CURRENT`.
@@ -72,7 +73,7 @@ pub fn wal(input: &[u8]) {
     if volume.write_file(&wal::file_name(1), &bytes).is_err() {
         return;
     }
-    let _ = wal::replay(&volume, DATABASE, 1, 1, &mut |record| {
+    let _ = wal::replay(&volume, (DATABASE, &Encryption::NONE), 1, 1, &mut |record| {
         let taken = Operations::new(&record.body).count();
         assert!(taken <= bytes.len(), "more operations than bytes");
         Ok(())

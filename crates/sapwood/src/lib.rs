@@ -1,7 +1,7 @@
 //! **Sapwood**: an embedded, ordered key-value store designed for SSDs, whose many channels work in parallel.
 //!
 //! This page is a guide: [a first program](#a-first-program), [reading](#reading), [writing](#writing),
-//! [transactions](#transactions), [durability](#durability), [snapshots](#snapshots), [compression](#compression), [tasks](#tasks), [limits](#limits), [tuning](#tuning), [errors](#errors),
+//! [transactions](#transactions), [durability](#durability), [snapshots](#snapshots), [compression](#compression), [encryption](#encryption), [tasks](#tasks), [limits](#limits), [tuning](#tuning), [errors](#errors),
 //! [watching it](#watching-it), [how it works](#how-it-works).
 //!
 //! # A first program
@@ -215,6 +215,22 @@
 //! # Ok(()) }
 //! ```
 //!
+//! # Encryption
+//! A database that is created with an [`EncryptionKey`] is encrypted, its log and its backups as well; what is changed or exchanged in its files is noticed.
+//! [`Builder::encryption_key`] says what is not hidden.
+//!
+//! ```
+//! # fn main() -> sapwood::Result<()> {
+//! # let dir = tempfile::tempdir().expect("a temporary directory");
+//! # let (path, file) = (dir.path().join("ships.db"), dir.path().join("ships.key"));
+//! use sapwood::{Database, EncryptionKey};
+//!
+//! EncryptionKey::generate()?.save(&file)?; // keep a copy elsewhere: without it nothing can be read
+//! let db = Database::builder().encryption_key(EncryptionKey::from_file(&file)?).open(path)?;
+//! db.keyspace("ships")?.insert("fram", "1892")?;
+//! # Ok(()) }
+//! ```
+//!
 //! # Tasks
 //! With the feature `async`, tasks of any runtime wait without holding a thread: `Keyspace::get_async`, `Keyspace::multi_get_async`,
 //! `Range::into_stream`, `Batch::commit_async`, `Database::transact_async`, the same of snapshots and transactions, and [`Pending`] (without the feature too). The gets of
@@ -358,6 +374,7 @@ mod current_state;
 mod database_id;
 mod db;
 mod durability;
+mod encryption;
 mod error;
 mod estimator;
 mod even_sample;
@@ -422,7 +439,8 @@ pub use db::transaction::Transaction;
 pub use db::transaction::range::TransactionRange;
 pub use db::transaction::writes::Savepoint;
 pub use durability::Durability;
-pub use error::{ConflictReason, Error, Refusal, Result};
+pub use encryption::EncryptionKey;
+pub use error::{ConflictReason, Error, KeyProblem, Refusal, Result};
 pub use expiry::Expiry;
 pub use iter::Range;
 #[cfg(feature = "async")]

@@ -107,6 +107,20 @@ impl Publisher {
         read(self.manifest.lock().as_ref())
     }
 
+    /// Begins another manifest with what the version has now, and makes it the valid one.
+    pub fn renew_manifest(&self) -> Result<()> {
+        self.health.check_writable()?;
+        let mut guard = self.manifest.lock();
+        let manifest = guard.as_mut().ok_or(Error::Closed)?;
+        let version = Arc::clone(&self.state.load().version);
+        let renewed = manifest.renew(&version);
+        renewed.inspect_err(|error| {
+            if !error.is_refusal() {
+                self.health.poison(error)
+            }
+        })
+    }
+
     /// Whether a next manifest is being written.
     pub fn has_next_manifest(&self) -> bool {
         self.with_manifest(|manifest| manifest.is_some_and(Manifest::has_next))

@@ -9,6 +9,7 @@
 pub(crate) mod compressed;
 pub(crate) mod data_file;
 pub(crate) mod dictionary;
+pub(crate) mod encrypted;
 pub(crate) mod entries;
 pub(crate) mod frames;
 pub(crate) mod mapping_table;

@@ -118,6 +118,8 @@ pub(crate) struct Version {
     pub open_segment: u64,
     /// The latest time that the database's clock has said, in milliseconds since 1970; 0 if no keyspace needs one.
     pub clock: u64,
+    /// The oldest data key that nodes may be encrypted with, if that is known: 0 and 1 say the same.
+    pub oldest_key: u64,
     /// Set if the log is kept for the change feed, or once was.
     pub change_log: Option<Arc<ChangeLog>>,
 }
@@ -141,6 +143,7 @@ impl Version {
             has_merging: false,
             open_segment: 0,
             clock: 0,
+            oldest_key: 0,
             change_log: None,
         }
     }
@@ -222,6 +225,7 @@ impl Version {
         self.begun_flushes.retain(|end| *end > self.flushed_seq);
         self.open_segment = edit.open_segment.unwrap_or(self.open_segment);
         self.clock = edit.clock.unwrap_or(0).max(self.clock);
+        self.oldest_key = edit.oldest_key.unwrap_or(0).max(self.oldest_key);
         if let Some(keeping) = edit.keeping {
             self.change_log = Some(ChangeLog::kept(self.change_log.take(), keeping));
         }

@@ -46,12 +46,13 @@ const OPEN: &[&str] = &["KEY_LEN_MAX"];
 /// A folder or single file, and what it may use besides itself and `LOW`. Each may use those above it in this list.
 const FOLDERS: &[(&str, &[&str])] = &[
     ("opq", &[]),
-    ("wal", &[]),
+    ("encryption", &[]),
+    ("wal", &["encryption"]),
     ("conflict", &[]),
-    ("storage", &[]),
+    ("storage", &["encryption"]),
     ("log_area", &["storage"]),
-    ("cache", &["storage", "log_area"]),
-    ("version", &["storage", "log_area", "cache"]),
+    ("cache", &["encryption", "storage", "log_area"]),
+    ("version", &["encryption", "storage", "log_area", "cache"]),
     ("tree", &["storage", "log_area", "cache", "version", "opq"]),
     ("current_state", &["cache", "version", "tree", "opq"]),
     ("flow", &["conflict", "storage", "log_area", "cache", "version", "tree", "opq", "current_state"]),
@@ -94,10 +95,11 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "commit",
         ],
     ),
-    ("backup", &["storage", "version", "wal", "commit"]),
+    ("backup", &["encryption", "storage", "version", "wal", "commit"]),
     (
         "db",
         &[
+            "encryption",
             "conflict",
             "storage",
             "log_area",

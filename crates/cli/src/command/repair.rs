@@ -1,6 +1,7 @@
 //! `sapwood repair`: makes a new database of what can be read of a damaged one.
 
 use crate::arguments::Repair as Options;
+use crate::command::Opening;
 use crate::escape::escape;
 use crate::failure::{Failure, Result};
 use crate::interrupt;
@@ -98,7 +99,7 @@ fn json(report: &RepairReport) -> Value {
     })
 }
 
-pub(crate) fn run(options: &Options, memory: u64) -> Result<()> {
+pub(crate) fn run(options: &Options, opening: &Opening) -> Result<()> {
     super::refuse_file(&options.db)?;
     interrupt::watch();
     let mut bar: Option<Progress> = None;
@@ -107,7 +108,12 @@ pub(crate) fn run(options: &Options, memory: u64) -> Result<()> {
         bar.at(progress.done, &human_bytes(progress.done));
         if interrupt::pressed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let done = Repair::of(&options.db).memory(memory).on_progress(see).into_directory(&options.new);
+    let repair = Repair::of(&options.db);
+    let repair = match &opening.key {
+        Some(key) => repair.encryption_key(key.clone()),
+        None => repair,
+    };
+    let done = repair.memory(opening.memory).on_progress(see).into_directory(&options.new);
     if let Some(bar) = bar {
         bar.finish();
     }

@@ -1,6 +1,7 @@
 //! `sapwood restore` and `sapwood verify`: read a backup, from a directory or a stream.
 
 use crate::arguments::{Restore as Options, Verify};
+use crate::command::Opening;
 use crate::command::backup::{Watch, existing};
 use crate::failure::{Failure, Result};
 use crate::interrupt;
@@ -31,15 +32,19 @@ impl Source {
         Ok(Self::Directory(existing(path)?))
     }
 
-    fn restore(&mut self, number: Option<u64>) -> Result<Restore<'_>> {
-        match (self, number) {
-            (Self::Directory(target), Some(number)) => Ok(Restore::from(target).number(number)),
-            (Self::Directory(target), None) => Ok(Restore::from(target)),
-            (Self::Stream(stream), None) => Ok(Restore::from_stream(stream)),
+    fn restore(&mut self, number: Option<u64>, opening: &Opening) -> Result<Restore<'_>> {
+        let restore = match (self, number) {
+            (Self::Directory(target), Some(number)) => Restore::from(target).number(number),
+            (Self::Directory(target), None) => Restore::from(target),
+            (Self::Stream(stream), None) => Restore::from_stream(stream),
             (Self::Stream(_), Some(_)) => {
-                Err(Failure::Usage("a stream has one backup: leave --number out".to_owned()))
+                return Err(Failure::Usage("a stream has one backup: leave --number out".to_owned()));
             }
-        }
+        };
+        Ok(match &opening.key {
+            Some(key) => restore.encryption_key(key.clone()),
+            None => restore,
+        })
     }
 }
 
@@ -55,10 +60,10 @@ fn watched(
     Ok(done?)
 }
 
-pub(crate) fn run(options: &Options) -> Result<()> {
+pub(crate) fn run(options: &Options, opening: Opening) -> Result<()> {
     interrupt::watch();
     let mut source = Source::open(&options.target)?;
-    let restore = source.restore(options.number)?;
+    let restore = source.restore(options.number, &opening)?;
     let info = watched(restore, "restoring", |restore| restore.into_directory(&options.db))?;
     let time = humantime::format_rfc3339_seconds(info.time);
     print(format_args!(
@@ -69,7 +74,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     ))
 }
 
-pub(crate) fn verify(options: &Verify) -> Result<()> {
+pub(crate) fn verify(options: &Verify, opening: &Opening) -> Result<()> {
     interrupt::watch();
     let mut source = Source::open(&options.target)?;
     let numbers = match &source {
@@ -83,7 +88,7 @@ pub(crate) fn verify(options: &Verify) -> Result<()> {
     };
     let mut damaged = Vec::new();
     for number in numbers {
-        match watched(source.restore(number)?, "verifying", |restore| restore.verify()) {
+        match watched(source.restore(number, opening)?, "verifying", |restore| restore.verify()) {
             Ok(info) => {
                 let (place, number) = (options.target.display(), info.number);
                 print(format_args!("{place}: backup {number} is whole, {}", human_bytes(info.bytes)))?;

@@ -6,6 +6,7 @@ mod backups;
 mod bad_input;
 #[cfg(unix)]
 mod damage;
+mod encryption;
 mod exit_codes;
 #[cfg(target_os = "linux")]
 mod full_disk;

@@ -18,11 +18,12 @@ use crate::background::portions::{PORTION, portion};
 use crate::error::{Error, Result};
 use crate::flow::memory::Need;
 use crate::lock_order::{RankedMutex, rank};
-use crate::publish::TreesChange;
+use crate::publish::{PublishContext, TreesChange};
 use crate::spans::span;
 use crate::storage::writer::Writer;
 use crate::version::Version;
 use crate::version::builder::VersionBuilder;
+use crate::version::edit::Edit;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -194,6 +195,49 @@ impl Collector {
         self.ctx.publisher.commit_version(builder, TreesChange::Same).map_err(Failed::Other)?;
         self.ctx.flush.counters.collected_bytes.fetch_add(bytes, Relaxed);
         Ok(())
+    }
+
+    /// Copies all live nodes that may be encrypted with an older data key, so that they are with the newest. What is damaged is an error.
+    pub fn encrypt_anew(&self) -> Result<()> {
+        let newest = u64::from(self.ctx.pager.reader.encryption().newest_key());
+        let begun = Arc::clone(&self.ctx.state.load().version);
+        if newest <= begun.oldest_key.max(1) {
+            return Ok(());
+        }
+        let last = begun.segments.iter().map(|entry| entry.segment.number).max().unwrap_or(0);
+        let mut from = 0;
+        loop {
+            let mut guard = self.ctx.writer.lock(Need::default())?;
+            let writer = guard.get()?;
+            let base = Arc::clone(&self.ctx.state.load().version);
+            let segments = base.segments.iter().filter(|entry| (from..=last).contains(&entry.segment.number));
+            let mut live: Vec<_> = segments.map(|entry| (entry.segment.number, entry.live)).collect();
+            live.sort_unstable();
+            let (mut bytes, budget) = (0, portion(base.live_bytes()));
+            let fits = |(_, live): &&(u64, u64)| {
+                bytes += live;
+                bytes <= budget
+            };
+            let count = live.iter().take_while(fits).count().max(1);
+            let some: Vec<_> = live.iter().take(count).map(|(segment, _)| *segment).collect();
+            let Some(end) = some.last() else { break };
+            from = end + 1;
+            // What cannot be read harms nothing else.
+            let unread =
+                self.ctx.or_poison(|| match self.empty(writer, &base, &some, Reading::Together) {
+                    Err(Failed::Reading(_, error)) => Ok(Some(error)),
+                    Err(Failed::Other(error)) => Err(error),
+                    Ok(()) => Ok(None),
+                })?;
+            if let Some(error) = unread {
+                return Err(error);
+            }
+            self.ctx.reclaim_by_steps(false);
+        }
+        // The manifest before has edits that are encrypted with the older ones.
+        let edit = Edit { oldest_key: Some(newest), ..Edit::default() };
+        self.ctx.publisher.publish(edit, PublishContext::default())?;
+        self.ctx.publisher.renew_manifest()
     }
 
     /// Cleans up after an edit has made nodes dead: collects, and gives space back. Both stop early while

@@ -16,7 +16,8 @@ use super::manifest::BackupManifest;
 use super::name::BlobName;
 use super::retain::named;
 use crate::database_id::DatabaseId;
-use crate::error::{Error, Result};
+use crate::encryption::{self, Encryption, EncryptionKey};
+use crate::error::{Error, KeyProblem, Result};
 use crate::operation::{NUMBER_MAX, Operations, SeqNo};
 use crate::storage::data_file::least_len;
 use crate::storage::reader::FILE as DATA_FILE;
@@ -42,6 +43,7 @@ struct Output {
     volume: Arc<dyn Volume>,
     data: FileId,
     database: DatabaseId,
+    encryption: Encryption,
     log: Option<WalWriter>,
 }
 
@@ -55,6 +57,9 @@ impl Drop for Output {
 /// See the module.
 pub(super) struct Assembly {
     output: Option<Output>,
+    key: Option<EncryptionKey>,
+    /// How the backup is encrypted, as its keys say.
+    encryption: Encryption,
     /// Where the segments get their places.
     slots: Arc<Slots>,
     version: Option<Version>,
@@ -73,6 +78,8 @@ fn prepare(volume: &dyn Volume) -> Result<()> {
         name == DATA_FILE
             || name == current::TEMPORARY
             || name == RESTORING
+            || name == encryption::FILE
+            || name == encryption::TEMPORARY
             || manifest::number_of(name).is_some()
             || wal::generation_of(name).is_some()
     };
@@ -109,9 +116,11 @@ pub(crate) fn begin(volume: &dyn Volume) -> Result<FileId> {
 
 impl Assembly {
     /// Only checks.
-    pub fn checking() -> Self {
+    pub fn checking(key: Option<&EncryptionKey>) -> Self {
         Self {
             output: None,
+            key: key.cloned(),
+            encryption: Encryption::NONE,
             slots: Arc::default(),
             version: None,
             taken: BTreeMap::new(),
@@ -121,10 +130,11 @@ impl Assembly {
     }
 
     /// Begins to make a database on this volume, which must be empty.
-    pub fn on(volume: &Arc<dyn Volume>) -> Result<Self> {
+    pub fn on(volume: &Arc<dyn Volume>, key: Option<&EncryptionKey>) -> Result<Self> {
         let data = begin(&**volume)?;
-        let output = Output { volume: Arc::clone(volume), data, database: DatabaseId::random(), log: None };
-        Ok(Self { output: Some(output), ..Self::checking() })
+        let (volume, database, encryption) = (Arc::clone(volume), DatabaseId::random(), Encryption::NONE);
+        let output = Output { volume, data, database, encryption, log: None };
+        Ok(Self { output: Some(output), ..Self::checking(key) })
     }
 
     /// Takes a blob. The version comes before segments.
@@ -141,7 +151,9 @@ impl Assembly {
                 return Err(reader.damage("the backup that the blob belongs to", expected, found));
             }
         }
+        reader.decrypt(&self.encryption)?;
         let (name, seal) = match kind {
+            Kind::Keys => self.take_keys(&mut reader)?,
             Kind::Version => self.take_version(&mut reader)?,
             Kind::Log => self.take_log(&mut reader)?,
             Kind::Segment => self.take_segment(&mut reader, advance)?,
@@ -151,6 +163,23 @@ impl Assembly {
             return Err(reader.damage(&name.to_string(), "once", "twice"));
         }
         Ok(())
+    }
+
+    fn take_keys<I: Input>(&mut self, reader: &mut BlobReader<'_, I>) -> Result<(BlobName, Seal)> {
+        let mut content = Vec::new();
+        while let Some(chunk) = reader.next()? {
+            content.extend_from_slice(chunk);
+            if content.len() > encryption::CONTENT_MAX {
+                let most = format!("at most {} bytes", encryption::CONTENT_MAX);
+                return Err(reader.damage("the length of the keys", most, content.len()));
+            }
+        }
+        let seal = reader.finish()?;
+        self.encryption = Encryption::of_copy(&content, self.key.as_ref(), "the backup")?;
+        if let (Some(output), Some(key)) = (&mut self.output, &self.key) {
+            output.encryption = self.encryption.copy_to(&*output.volume, output.database, key)?;
+        }
+        Ok((BlobName::Keys(reader.header.backup), seal))
     }
 
     fn take_version<I: Input>(&mut self, reader: &mut BlobReader<'_, I>) -> Result<(BlobName, Seal)> {
@@ -192,7 +221,8 @@ impl Assembly {
             None => None,
             Some(output) => {
                 let begin = Tail { next_seq: first, ..Tail::none() };
-                Some(WalWriter::create(Arc::clone(&output.volume), output.database, &begin)?)
+                let writer = WalWriter::create(Arc::clone(&output.volume), output.database, &begin)?;
+                Some(writer.encrypted(&output.encryption))
             }
         };
         let mut failed = None;
@@ -291,6 +321,12 @@ impl Assembly {
                 "something else".to_owned(),
             ));
         }
+        if self.key.is_some() && !self.encryption.is_on() {
+            return Err(Error::EncryptionKey {
+                path: "the backup".to_owned(),
+                problem: KeyProblem::Needless,
+            });
+        }
         if manifest.database_format > current::FORMAT {
             let path = self.output.as_ref().map_or_else(String::new, |output| output.volume.describe());
             return Err(Error::NewerFormat {
@@ -310,14 +346,14 @@ impl Output {
     /// Makes the files durable, and then a database.
     fn complete(mut self, version: Version, last_seq: SeqNo) -> Result<()> {
         let Some(log) = self.log.take() else { return Err(Error::Closed) };
-        complete(&self.volume, (self.data, self.database), log, version, last_seq)
+        complete(&self.volume, (self.data, self.database, &self.encryption), log, version, last_seq)
     }
 }
 
 /// Makes the files durable, and then a database, whose log ends with the operation `last_seq`.
 pub(crate) fn complete(
     volume: &Arc<dyn Volume>,
-    (data, database): (FileId, DatabaseId),
+    (data, database, encryption): (FileId, DatabaseId, &Encryption),
     log: WalWriter,
     mut version: Version,
     last_seq: SeqNo,
@@ -336,7 +372,7 @@ pub(crate) fn complete(
     let format = current::FORMAT;
     let current = Current { format, database, manifest: 1, span: version.span, manifest_len: 0 };
     // Syncs the directory before it writes CURRENT.
-    let mut manifest = Manifest::create(Arc::clone(volume), current, &version)?;
+    let mut manifest = Manifest::create(Arc::clone(volume), (current, encryption), &version)?;
     manifest.seal(&version)?;
     drop(manifest);
     volume.remove(RESTORING)?;

@@ -6,7 +6,7 @@
 //! header (64 bytes)                                  chunk
 //! offset size                                        offset size
 //!      0    8  magic "SapBLOB\n"                          0    4  len: 1 byte to 1 MiB
-//!      8    4  format version                             4    4  CRC-32C, see below
+//!      8    4  format version, see below                  4    4  CRC-32C, see below
 //!     12    4  kind, see below                            8  len  content
 //!     16   16  id of the database that was backed up
 //!     32    8  number of the backup                  end (16 bytes)
@@ -20,12 +20,17 @@
 //! 2 log         first sequence number      last sequence number            frames: commits that are not in the trees
 //! 3 version     span                       epoch                           frames: edits that make the version
 //! 4 manifest    zero                       zero                            what the backup consists of
+//! 5 keys        zero                       zero                            the file `KEYS` of an encrypted database
 //!
 //! frame = 4 bytes len, then so many bytes: an edit, or a commit
 //! commit = 8 bytes first sequence number, 4 bytes operations, body of the batch
 //! ```
 //! The CRC of a chunk covers the CRC of the header, the number of the chunk (8 bytes), its length and its content; that of the end the
 //! CRC of the header, those of all chunks, and the bytes of content.
+//!
+//! The format version is 1; of an encrypted database it is 2, but for segments, whose nodes are encrypted as they are. Then the content of
+//! each chunk of log and version is encrypted ([`crate::encryption`]), and a last chunk has no content but a trailer. The context: bytes
+//! 0..60 of the header, the number of the chunk (8 bytes), and a byte, 1 if it is the last.
 //!
 //! Invariants:
 //! 1. A chunk is valid in one place of one blob.
@@ -35,12 +40,14 @@
 use crate::backup::damage;
 use crate::bytecode::Reader;
 use crate::database_id::DatabaseId;
+use crate::encryption::{Encryption, TRAILER};
 use crate::error::Result;
 use std::io;
 
 const MAGIC: &[u8; 8] = b"SapBLOB\n";
-/// The version of the format: the first one (a count of formats).
+/// The version of the format (a count of formats): the first one, and of what is encrypted, and what says so, the second.
 pub(super) const FORMAT: u32 = 1;
+pub(super) const FORMAT_ENCRYPTED: u32 = 2;
 /// Bytes of the header, as the format has it.
 pub(super) const HEADER: usize = 64;
 /// Bytes of a chunk before its content, as the format has it.
@@ -57,6 +64,7 @@ pub(super) enum Kind {
     Log,
     Version,
     Manifest,
+    Keys,
 }
 
 impl Kind {
@@ -66,11 +74,12 @@ impl Kind {
             Self::Log => 2,
             Self::Version => 3,
             Self::Manifest => 4,
+            Self::Keys => 5,
         }
     }
 
     fn of(number: u32) -> Option<Self> {
-        [Self::Segment, Self::Log, Self::Version, Self::Manifest]
+        [Self::Segment, Self::Log, Self::Version, Self::Manifest, Self::Keys]
             .into_iter()
             .find(|kind| kind.number() == number)
     }
@@ -79,6 +88,8 @@ impl Kind {
 /// The beginning of a blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
+    /// Whether the database is encrypted, as far as that makes a difference: in segments it makes none.
+    pub is_encrypted: bool,
     pub kind: Kind,
     pub database: DatabaseId,
     pub backup: u64,
@@ -87,10 +98,16 @@ pub(super) struct Header {
 }
 
 impl Header {
+    /// Whether chunks are encrypted.
+    fn has_encrypted_chunks(&self) -> bool {
+        self.is_encrypted && matches!(self.kind, Kind::Log | Kind::Version)
+    }
+
     fn encode(&self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         bytes[..8].copy_from_slice(MAGIC);
-        bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+        let format = if self.is_encrypted { FORMAT_ENCRYPTED } else { FORMAT };
+        bytes[8..12].copy_from_slice(&format.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.kind.number().to_le_bytes());
         bytes[16..32].copy_from_slice(&self.database.0);
         bytes[32..40].copy_from_slice(&self.backup.to_le_bytes());
@@ -126,14 +143,15 @@ impl Header {
                 hex(&actual.to_le_bytes()),
             ));
         }
-        if format != FORMAT {
-            let expected = format!("{FORMAT}: use a newer Sapwood for a later one");
+        if !(FORMAT..=FORMAT_ENCRYPTED).contains(&format) {
+            let expected = format!("{FORMAT} or {FORMAT_ENCRYPTED}: use a newer Sapwood for a later one");
             return Err(place.damage(8, "the format of the backup", expected, format));
         }
         let Some(kind) = Kind::of(kind) else {
-            return Err(place.damage(12, "the kind of the blob", "1 to 4", kind));
+            return Err(place.damage(12, "the kind of the blob", "1 to 5", kind));
         };
-        Ok(Self { kind, database, backup, a, b })
+        let is_encrypted = format == FORMAT_ENCRYPTED;
+        Ok(Self { is_encrypted, kind, database, backup, a, b })
     }
 }
 
@@ -199,9 +217,30 @@ impl Sums {
     }
 }
 
+/// What encrypts the chunks of a blob.
+struct Chunks {
+    encryption: Encryption,
+    /// The blob's header, without its checksum.
+    header: [u8; HEADER - 4],
+}
+
+impl Chunks {
+    fn of(encryption: &Encryption, header: &[u8; HEADER]) -> Self {
+        let mut before = [0; HEADER - 4];
+        before.copy_from_slice(&header[..HEADER - 4]);
+        Self { encryption: encryption.clone(), header: before }
+    }
+
+    /// The context of a chunk.
+    fn context(&self, number: u64, is_last: bool) -> Vec<u8> {
+        [&self.header[..], &number.to_le_bytes(), &[u8::from(is_last)]].concat()
+    }
+}
+
 /// Writes a blob.
 pub(super) struct BlobWriter<'w> {
     out: &'w mut dyn io::Write,
+    encrypted: Option<Chunks>,
     sums: Sums,
     len: u64,
     /// Content that is not a chunk yet.
@@ -212,10 +251,11 @@ pub(super) struct BlobWriter<'w> {
 const GATHERED: usize = 64 << 10;
 
 impl<'w> BlobWriter<'w> {
-    pub fn begin(out: &'w mut dyn io::Write, header: &Header) -> io::Result<Self> {
-        let header = header.encode();
-        out.write_all(&header)?;
-        Ok(Self { out, sums: Sums::of(&header), len: HEADER as u64, gathered: Vec::new() })
+    pub fn begin(out: &'w mut dyn io::Write, header: &Header, encryption: &Encryption) -> io::Result<Self> {
+        let bytes = header.encode();
+        out.write_all(&bytes)?;
+        let encrypted = header.has_encrypted_chunks().then(|| Chunks::of(encryption, &bytes));
+        Ok(Self { out, encrypted, sums: Sums::of(&bytes), len: HEADER as u64, gathered: Vec::new() })
     }
 
     /// Appends content, and gathers short pieces.
@@ -241,6 +281,17 @@ impl<'w> BlobWriter<'w> {
     }
 
     fn put_chunk(&mut self, content: &[u8]) -> io::Result<()> {
+        self.put_encrypted(content, false)
+    }
+
+    fn put_encrypted(&mut self, content: &[u8], is_last: bool) -> io::Result<()> {
+        let Some(chunks) = &self.encrypted else { return self.put_stored(content) };
+        let mut chunk = content.to_vec();
+        chunks.encryption.encrypt(&chunks.context(self.sums.chunks, is_last), &mut chunk, 0);
+        self.put_stored(&chunk)
+    }
+
+    fn put_stored(&mut self, content: &[u8]) -> io::Result<()> {
         let crc = self.sums.next(content);
         self.out.write_all(&(content.len() as u32).to_le_bytes())?;
         self.out.write_all(&crc.to_le_bytes())?;
@@ -251,6 +302,9 @@ impl<'w> BlobWriter<'w> {
 
     pub fn end(mut self) -> io::Result<Seal> {
         self.put_gathered()?;
+        if self.encrypted.is_some() {
+            self.put_encrypted(b"", true)?;
+        }
         let crc = self.sums.end();
         self.out.write_all(&[0; 4])?;
         self.out.write_all(&crc.to_le_bytes())?;
@@ -287,6 +341,9 @@ pub(super) trait Input {
 pub(super) struct BlobReader<'i, I> {
     input: &'i mut I,
     pub header: Header,
+    encrypted: Option<Chunks>,
+    /// Whether the last of the encrypted chunks was read.
+    is_at_last: bool,
     sums: Sums,
     len: u64,
     chunk: Vec<u8>,
@@ -302,7 +359,22 @@ impl<'i, I: Input> BlobReader<'i, I> {
         }
         let header = Header::decode(&bytes, &input.place())?;
         let sums = Sums::of(&bytes);
-        Ok(Some(Self { input, header, sums, len: HEADER as u64, chunk: Vec::new(), seal: None }))
+        let encrypted = header.has_encrypted_chunks().then(|| Chunks::of(&Encryption::NONE, &bytes));
+        let (len, chunk) = (HEADER as u64, Vec::new());
+        Ok(Some(Self { input, header, encrypted, is_at_last: false, sums, len, chunk, seal: None }))
+    }
+
+    /// From now on chunks are decrypted, if they are encrypted.
+    pub fn decrypt(&mut self, encryption: &Encryption) -> Result<()> {
+        if let Some(chunks) = &mut self.encrypted {
+            if !encryption.is_on() {
+                return Err(self.damage("what comes before an encrypted blob", "its keys", "none"));
+            }
+            chunks.encryption = encryption.clone();
+        } else if encryption.is_on() && matches!(self.header.kind, Kind::Log | Kind::Version) {
+            return Err(self.damage("the blob", "an encrypted one", "one that is not"));
+        }
+        Ok(())
     }
 
     /// Damage at the place where the blob has been read to.
@@ -320,6 +392,29 @@ impl<'i, I: Input> BlobReader<'i, I> {
 
     /// The next chunk of content. `None`: it has ended, and all of it was right.
     pub fn next(&mut self) -> Result<Option<&[u8]>> {
+        let number = self.sums.chunks;
+        if self.next_stored()?.is_none() {
+            if self.encrypted.is_some() && !self.is_at_last {
+                return Err(self.damage("the last chunk", "one that says so", "another"));
+            }
+            return Ok(None);
+        }
+        let Some(chunks) = &self.encrypted else { return Ok(Some(&self.chunk)) };
+        let is_last = self.chunk.len() == TRAILER;
+        match chunks.encryption.decrypt(&chunks.context(number, is_last), &mut self.chunk) {
+            Ok(len) if !self.is_at_last => self.chunk.truncate(len),
+            Ok(_) => return Err(self.damage("a chunk", "none behind the last one", "one")),
+            Err(why) => {
+                let (expected, found) = why.told();
+                return Err(self.damage("the encryption of a chunk", expected, found));
+            }
+        }
+        self.is_at_last = is_last;
+        if is_last { self.next() } else { Ok(Some(&self.chunk)) }
+    }
+
+    /// The next chunk as it is stored.
+    fn next_stored(&mut self) -> Result<Option<()>> {
         if self.seal.is_some() {
             return Ok(None);
         }
@@ -329,8 +424,9 @@ impl<'i, I: Input> BlobReader<'i, I> {
             self.read_end(crc)?;
             return Ok(None);
         }
-        if len > CHUNK_MAX {
-            return Err(self.damage("the length of a chunk", format!("at most {CHUNK_MAX}"), len));
+        let most = CHUNK_MAX + if self.encrypted.is_some() { TRAILER } else { 0 };
+        if len > most {
+            return Err(self.damage("the length of a chunk", format!("at most {most}"), len));
         }
         self.chunk.resize(len, 0);
         if !self.input.fill(&mut self.chunk)? {
@@ -345,7 +441,7 @@ impl<'i, I: Input> BlobReader<'i, I> {
             ));
         }
         self.len += (CHUNK_HEAD + len) as u64;
-        Ok(Some(&self.chunk))
+        Ok(Some(()))
     }
 
     fn read_end(&mut self, crc: u32) -> Result<()> {
@@ -426,12 +522,18 @@ pub(super) mod tests {
         }
     }
 
-    const HEAD: Header =
-        Header { kind: Kind::Segment, database: DatabaseId([7; 16]), backup: 3, a: 17, b: 4096 };
+    const HEAD: Header = Header {
+        is_encrypted: false,
+        kind: Kind::Segment,
+        database: DatabaseId([7; 16]),
+        backup: 3,
+        a: 17,
+        b: 4096,
+    };
 
     fn blob(pieces: &[&[u8]]) -> (Vec<u8>, Seal) {
         let mut bytes = Vec::new();
-        let mut writer = BlobWriter::begin(&mut bytes, &HEAD).unwrap();
+        let mut writer = BlobWriter::begin(&mut bytes, &HEAD, &Encryption::NONE).unwrap();
         pieces.iter().for_each(|piece| writer.put(piece).unwrap());
         let seal = writer.end().unwrap();
         (bytes, seal)

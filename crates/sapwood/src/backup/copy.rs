@@ -11,6 +11,8 @@ use super::throttle::Throttle;
 use super::{Progress, Reporter, called, damage};
 use crate::commit::CommitPipeline;
 use crate::commit::queue_log::KeptFiles;
+use crate::database_id::DatabaseId;
+use crate::encryption::{self, Encryption};
 use crate::error::{Error, Result};
 use crate::health::Health;
 use crate::version::Version;
@@ -38,6 +40,7 @@ pub(crate) struct Source {
     pub data: FileId,
     pub commits: Arc<CommitPipeline>,
     pub health: Arc<Health>,
+    pub encryption: Encryption,
     /// The memory budget, in bytes.
     pub memory: u64,
     /// Refreshes the database, if it follows another process.
@@ -179,25 +182,38 @@ impl<'p> Backup<'p> {
         let mut throttle = Throttle::new(self.rate);
 
         let commits = Arc::clone(&self.source.commits);
-        let header = |kind, a, b| Header { kind, database: current.database, backup: number, a, b };
+        let is_on = self.source.encryption.is_on();
+        let header = |kind, a, b| {
+            let is_encrypted = kind != Kind::Segment && is_on;
+            Header { is_encrypted, kind, database: current.database, backup: number, a, b }
+        };
         let mut left = LOG_ATTEMPTS;
-        let (version, seq, time, log) = loop {
+        let (version, seq, time, (keys, log), encryption) = loop {
             let follows = self.source.refresh.as_ref().map(|refresh| refresh()).transpose()?.is_some();
             let (state, seq, kept) = commits.keep_view()?;
             let time = millis_now();
             // Without the queues, which would be held as well.
             let version = Arc::clone(&state.version);
             drop(state);
+            // The view needs none that comes later.
+            let encryption = self.source.encryption.frozen();
+            let keys = match encryption.is_on() {
+                true => Some(put_keys(target, number, &header(Kind::Keys, 0, 0), &*volume)?),
+                false => None,
+            };
             let log = put(
                 target,
                 BlobName::Log(number),
-                &header(Kind::Log, version.flushed_seq + 1, seq),
-                &mut |blob| put_log(&*volume, &current, &version, seq, (kept.as_ref(), follows), blob),
+                (&header(Kind::Log, version.flushed_seq + 1, seq), &encryption),
+                &mut |blob| {
+                    let of = (current.database, &self.source.encryption);
+                    put_log(&*volume, of, &version, seq, (kept.as_ref(), follows), blob)
+                },
             );
             left -= 1;
             match log {
                 Err(Error::SnapshotTooOld { .. }) if left > 0 => {}
-                log => break (version, seq, time, log?),
+                log => break (version, seq, time, (keys, log?), encryption),
             }
         };
         // All that the version has lies below, and a restore believes nothing beyond.
@@ -205,7 +221,7 @@ impl<'p> Backup<'p> {
         let of_version = put(
             target,
             BlobName::Version(number),
-            &header(Kind::Version, version.span, version.epoch),
+            (&header(Kind::Version, version.span, version.epoch), &encryption),
             &mut |blob| put_version(&version, data_len, blob),
         )?;
         throttle.note(log.len + of_version.len);
@@ -220,9 +236,9 @@ impl<'p> Backup<'p> {
             for (piece, nodes) in group.iter().zip(&nodes) {
                 let Range { start: from, end: to } = piece.range;
                 let name = BlobName::Segment { segment: piece.segment, from, to, backup: number };
-                let seal = put(target, name, &header(Kind::Segment, piece.segment, from), &mut |blob| {
-                    self.put_piece(piece, nodes, &mut throttle, blob)
-                })?;
+                let header = (&header(Kind::Segment, piece.segment, from), &encryption);
+                let seal =
+                    put(target, name, header, &mut |blob| self.put_piece(piece, nodes, &mut throttle, blob))?;
                 rows.entry(piece.segment).or_default().push(Part { from, to, backup: number, seal });
             }
             rest = later;
@@ -244,13 +260,14 @@ impl<'p> Backup<'p> {
             version: of_version,
             log,
             segments: segments.collect(),
+            keys,
         };
         self.check_open()?;
         called(target, "sync", "blobs", target.sync())?;
         check_named(target, &manifest)?;
         let content = manifest.encode();
-        let seal =
-            put(target, BlobName::Manifest(number), &manifest.header(), &mut |blob| Ok(blob.put(&content)?))?;
+        let header = (&manifest.header(), &encryption);
+        let seal = put(target, BlobName::Manifest(number), header, &mut |blob| Ok(blob.put(&content)?))?;
         called(target, "sync", "the manifest", target.sync())?;
         if let Err(error) = remove_unnamed(target) {
             tracing::warn!(%error, "blobs that no backup needs were not removed; the next backup does it");
@@ -371,13 +388,13 @@ impl NodesOfPieces<'_> {
 fn put(
     target: &dyn Target,
     name: BlobName,
-    header: &Header,
+    (header, encryption): (&Header, &Encryption),
     content: &mut dyn FnMut(&mut BlobWriter<'_>) -> std::result::Result<(), Failure>,
 ) -> Result<Seal> {
     let (mut seal, mut failed) = (None, None);
     let name = name.to_string();
     let written = target.put(&name, &mut |out| {
-        let mut blob = BlobWriter::begin(out, header)?;
+        let mut blob = BlobWriter::begin(out, header, encryption)?;
         match content(&mut blob) {
             Ok(()) => {
                 seal = Some(blob.end()?);
@@ -401,10 +418,17 @@ fn put(
     }
 }
 
+/// The data keys, as the database has them: encrypted with the key that it opens with now.
+fn put_keys(target: &dyn Target, number: u64, header: &Header, volume: &dyn Volume) -> Result<Seal> {
+    let missing = || Error::corrupt(encryption::FILE, 0, "it is missing", "a file", "none");
+    let content = encryption::content(volume)?.ok_or_else(missing)?;
+    put(target, BlobName::Keys(number), (header, &Encryption::NONE), &mut |blob| Ok(blob.put(&content)?))
+}
+
 /// The commits that are not in the trees of the version.
 fn put_log(
     volume: &dyn Volume,
-    current: &Current,
+    of: (DatabaseId, &Encryption),
     version: &Version,
     seq: u64,
     (kept, follows): (Option<&KeptFiles<'_>>, bool),
@@ -428,7 +452,7 @@ fn put_log(
         Some(kept) => kept.log.verify(&mut each)?,
         None if follows => {
             let mut cursor = LogCursor::new(version.wal_low, version.flushed_seq);
-            match cursor.read_until(volume, current.database, seq, &mut each) {
+            match cursor.read_until(volume, of, seq, &mut each) {
                 Ok(true) => {}
                 Err(error) if !error.is_damage() => return Err(error.into()),
                 // The writer has removed it, or is about to.
@@ -437,7 +461,7 @@ fn put_log(
         }
         None => {
             let (low, high) = (version.wal_low, version.wal_high);
-            wal::replay_direct(volume, current.database, low, high, &mut |record| each(&record)).map(drop)?;
+            wal::replay_direct(volume, of, low, high, &mut |record| each(&record)).map(drop)?;
         }
     }
     if let Some(error) = refused {

@@ -4,6 +4,7 @@
 //! content = database_format span epoch seq time copied
 //!           version (len crc) log (len crc)
 //!           n (segment used parts (to backup len crc)*parts)*n
+//!           keys (len crc)          in blobs of format 2: the database is encrypted
 //! ```
 //! All are varints, except crc, which is 4 bytes. *database_format*: version of the format that the database's files had; *seq*: the
 //! newest operation in the backup; *time*: milliseconds since 1970; *copied*: bytes of content that were written for this backup;
@@ -52,11 +53,21 @@ pub(super) struct BackupManifest {
     pub version: Seal,
     pub log: Seal,
     pub segments: Vec<SegmentParts>,
+    /// The keys, if the database is encrypted.
+    pub keys: Option<Seal>,
 }
 
 impl BackupManifest {
     pub fn header(&self) -> Header {
-        Header { kind: Kind::Manifest, database: self.database, backup: self.number, a: 0, b: 0 }
+        let is_encrypted = self.keys.is_some();
+        Header {
+            is_encrypted,
+            kind: Kind::Manifest,
+            database: self.database,
+            backup: self.number,
+            a: 0,
+            b: 0,
+        }
     }
 
     /// Bytes of segments.
@@ -83,6 +94,9 @@ impl BackupManifest {
                 put_varint(&mut out, part.backup);
                 put_seal(&mut out, part.seal);
             }
+        }
+        if let Some(keys) = self.keys {
+            put_seal(&mut out, keys);
         }
         out
     }
@@ -113,11 +127,28 @@ impl BackupManifest {
             }
             segments.push(entry);
         }
+        let keys = match header.is_encrypted {
+            true => Some(seal(&mut reader).ok_or("it ends within the seal of the keys")?),
+            false => None,
+        };
         if reader.remaining() > 0 {
             return Err("something lies behind the last segment");
         }
         let (database, number) = (header.database, header.backup);
-        Ok(Self { database, number, database_format, span, epoch, seq, time, copied, version, log, segments })
+        Ok(Self {
+            database,
+            number,
+            database_format,
+            span,
+            epoch,
+            seq,
+            time,
+            copied,
+            version,
+            log,
+            segments,
+            keys,
+        })
     }
 }
 
@@ -174,18 +205,21 @@ mod tests {
             version: seal(500),
             log: seal(90),
             segments,
+            keys: None,
         }
     }
 
     #[test]
     fn what_is_encoded_is_decoded_and_every_cut_is_refused() {
         let sound = sound();
-        let bytes = sound.encode();
-        assert_eq!(BackupManifest::decode(&sound.header(), &bytes), Ok(sound.clone()));
-        for len in 0..bytes.len() {
-            assert!(BackupManifest::decode(&sound.header(), &bytes[..len]).is_err(), "{len} bytes");
+        for sound in [BackupManifest { keys: Some(sound.log), ..sound.clone() }, sound] {
+            let bytes = sound.encode();
+            assert_eq!(BackupManifest::decode(&sound.header(), &bytes), Ok(sound.clone()));
+            for len in 0..bytes.len() {
+                assert!(BackupManifest::decode(&sound.header(), &bytes[..len]).is_err(), "{len} bytes");
+            }
+            assert!(BackupManifest::decode(&sound.header(), &[&bytes[..], &[0]].concat()).is_err());
         }
-        assert!(BackupManifest::decode(&sound.header(), &[&bytes[..], &[0]].concat()).is_err());
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum BlobName {
     Manifest(u64),
+    Keys(u64),
     Version(u64),
     Log(u64),
     Segment { segment: u64, from: u64, to: u64, backup: u64 },
@@ -18,6 +19,7 @@ impl BlobName {
     pub fn backup(self) -> u64 {
         match self {
             Self::Manifest(backup)
+            | Self::Keys(backup)
             | Self::Version(backup)
             | Self::Log(backup)
             | Self::Segment { backup, .. } => backup,
@@ -31,6 +33,7 @@ impl BlobName {
         let mut number = || parts.next()?.parse::<u64>().ok();
         let name = match kind {
             "backup" => Self::Manifest(number()?),
+            "keys" => Self::Keys(number()?),
             "version" => Self::Version(number()?),
             "log" => Self::Log(number()?),
             "segment" => {
@@ -46,6 +49,7 @@ impl fmt::Display for BlobName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Manifest(backup) => write!(f, "backup-{backup:06}"),
+            Self::Keys(backup) => write!(f, "keys-{backup:06}"),
             Self::Version(backup) => write!(f, "version-{backup:06}"),
             Self::Log(backup) => write!(f, "log-{backup:06}"),
             Self::Segment { segment, from, to, backup } => {

@@ -10,6 +10,7 @@ use super::reuse::Listing;
 use super::stream::StreamInput;
 use super::target::Target;
 use super::{Progress, Reporter, damage};
+use crate::encryption::EncryptionKey;
 use crate::error::{Error, Result};
 use psync::{Disk, DiskOptions, LockKind, Volume};
 use std::io;
@@ -38,6 +39,7 @@ use std::sync::Arc;
 pub struct Restore<'p> {
     from: From<'p>,
     number: Option<u64>,
+    key: Option<EncryptionKey>,
     reporter: Reporter<'p>,
 }
 
@@ -58,7 +60,7 @@ impl<'p> Restore<'p> {
     /// # Ok(()) }
     /// ```
     pub fn from(target: &'p dyn Target) -> Self {
-        Self { from: From::Target(target), number: None, reporter: Reporter::default() }
+        Self { from: From::Target(target), number: None, key: None, reporter: Reporter::default() }
     }
 
     /// Restores what a [`StreamWriter`](crate::backup::StreamWriter) has written.
@@ -69,7 +71,7 @@ impl<'p> Restore<'p> {
     /// # Ok(()) }
     /// ```
     pub fn from_stream(stream: impl io::Read + 'p) -> Self {
-        Self { from: From::Stream(Box::new(stream)), number: None, reporter: Reporter::default() }
+        Self { from: From::Stream(Box::new(stream)), number: None, key: None, reporter: Reporter::default() }
     }
 
     /// Restores the backup of this number. A stream has one only.
@@ -86,6 +88,27 @@ impl<'p> Restore<'p> {
     /// ```
     pub fn number(self, number: u64) -> Self {
         Self { number: Some(number), ..self }
+    }
+
+    /// The key of a backup of an [encrypted](crate::Builder::encryption_key) database: the one that the database opened with when the backup was
+    /// taken. What is restored is encrypted, and opens with this key.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let target = sapwood::backup::Directory::open(dir.path().join("backups"))?;
+    /// use sapwood::{Database, EncryptionKey, backup::Restore};
+    ///
+    /// let key = EncryptionKey::generate()?;
+    /// let db = Database::builder().encryption_key(key.clone()).open(dir.path().join("ships.db"))?;
+    /// db.backup().run(&target)?;
+    /// assert!(Restore::from(&target).verify().is_err(), "no key");
+    /// Restore::from(&target).encryption_key(key.clone()).into_directory(dir.path().join("copy.db"))?;
+    /// let copy = Database::builder().encryption_key(key).open(dir.path().join("copy.db"))?;
+    /// # Ok(()) }
+    /// ```
+    pub fn encryption_key(self, key: EncryptionKey) -> Self {
+        Self { key: Some(key), ..self }
     }
 
     /// Calls `tell` after every chunk that was read. It can end the work.
@@ -162,7 +185,7 @@ impl<'p> Restore<'p> {
             Err(psync::Error::NoLocks { .. }) => None,
             taken => Some(taken.map_err(|error| Error::of_opening(error, &volume.describe()))?),
         };
-        self.assemble(|| Assembly::on(&volume))
+        self.assemble(|key| Assembly::on(&volume, key))
     }
 
     /// Reads all of the backup and checks it, without restoring it.
@@ -181,11 +204,12 @@ impl<'p> Restore<'p> {
     /// # Errors
     /// [`Error::NoBackup`], [`Error::BackupDamaged`], [`Error::BackupTarget`], [`Error::Stopped`].
     pub fn verify(self) -> Result<BackupInfo> {
-        self.assemble(|| Ok(Assembly::checking()))
+        self.assemble(|key| Ok(Assembly::checking(key)))
     }
 
-    fn assemble(self, begin: impl FnOnce() -> Result<Assembly>) -> Result<BackupInfo> {
-        let Self { from, number, mut reporter } = self;
+    fn assemble(self, begin: impl FnOnce(Option<&EncryptionKey>) -> Result<Assembly>) -> Result<BackupInfo> {
+        let Self { from, number, key, mut reporter } = self;
+        let begin = || begin(key.as_ref());
         match from {
             From::Target(target) => from_target(target, number, &mut reporter, begin),
             From::Stream(stream) => from_stream(StreamInput::new(stream), &mut reporter, begin),
@@ -220,6 +244,7 @@ fn from_target(
         let kind = match name {
             BlobName::Version(_) => Kind::Version,
             BlobName::Log(_) => Kind::Log,
+            BlobName::Keys(_) => Kind::Keys,
             BlobName::Segment { .. } | BlobName::Manifest(_) => Kind::Segment,
         };
         let mut input = BlobInput::new(target, name);

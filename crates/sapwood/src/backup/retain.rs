@@ -157,6 +157,8 @@ pub(super) fn no_backup(target: &dyn Target, number: Option<u64>, listing: &List
 
 /// The blobs that a manifest names.
 pub(super) fn named(manifest: &BackupManifest) -> impl Iterator<Item = (BlobName, Seal)> {
+    // Keys first: they are needed for the others.
+    let keys = manifest.keys.map(|seal| (BlobName::Keys(manifest.number), seal));
     let own = [
         (BlobName::Version(manifest.number), manifest.version),
         (BlobName::Log(manifest.number), manifest.log),
@@ -167,7 +169,7 @@ pub(super) fn named(manifest: &BackupManifest) -> impl Iterator<Item = (BlobName
             (BlobName::Segment { segment, from, to, backup }, part.seal)
         })
     });
-    own.into_iter().chain(parts)
+    keys.into_iter().chain(own).chain(parts)
 }
 
 /// Removes all blobs that no backup needs, those of attempts that came to no end among them. The caller has locked the target.

@@ -6,6 +6,7 @@
 use crate::cache::Cache;
 use crate::cache::prefetch_buffer::{Claim, PrefetchBuffer};
 use crate::cache::scan_lengths::ScanLengths;
+use crate::encryption::Encryption;
 use crate::error::Result;
 use crate::latency::Latencies;
 use crate::log_area::read_cost::ReadCosts;
@@ -94,13 +95,14 @@ impl Pager {
         span: u64,
         pio_max: usize,
         room: PagerMemory,
+        encryption: Encryption,
         latencies: Latencies,
     ) -> Self {
         let frames = Frames::new(room.frames);
         let memory = (room.buffers, frames);
         Self {
             cache: Cache::new(room.cache, Arc::clone(&memory.1)),
-            reader: NodeReader::new((volume, file), span, pio_max, memory, latencies.clone()),
+            reader: NodeReader::new((volume, file), span, pio_max, memory, encryption, latencies.clone()),
             held: AtomicUsize::new(0),
             prefetch: PrefetchBuffer::default(),
             read_costs: ReadCosts::default(),

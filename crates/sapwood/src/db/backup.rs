@@ -25,6 +25,7 @@ impl Database {
             data: engine.data,
             commits: Arc::clone(&engine.commits),
             health: Arc::clone(&engine.health),
+            encryption: engine.encryption.clone(),
             memory: engine.shares.memory,
             refresh: self.handle.follower.is_some().then(|| {
                 let db = self.clone();

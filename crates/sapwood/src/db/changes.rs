@@ -172,7 +172,9 @@ impl Database {
             let what = format!("it belongs to database {}, this is {}", since.database, end.database);
             return Err(Error::OtherHistory { what });
         }
-        let log = LogSince::new(Arc::clone(&self.handle.engine.volume), since.seq.saturating_add(1));
+        let engine = &self.handle.engine;
+        let (volume, encryption) = (Arc::clone(&engine.volume), engine.encryption.clone());
+        let log = LogSince::new(volume, encryption, since.seq.saturating_add(1));
         let (handle, position) = (Arc::clone(&self.handle), *since);
         Ok(Changes { handle, log, position, next: None, known: Arc::default(), has_failed: false })
     }

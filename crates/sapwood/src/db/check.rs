@@ -417,7 +417,7 @@ impl Check<'_> {
         };
         // Read without the lock, since flushes wait for that.
         let data_len = volume.len(engine.data)?;
-        match manifest::decode(source, &current, data_len, &Arc::default()) {
+        match manifest::decode(source, (&current, &self.engine.encryption), data_len, &Arc::default()) {
             Ok(replayed) if replayed.version.epoch == epoch => {}
             Ok(replayed) => {
                 self.wrong("epoch that the manifest leads to".into(), epoch, replayed.version.epoch);
@@ -445,8 +445,8 @@ impl Check<'_> {
             // Open read-only: no process writes to the log, which is read as it is for opening.
             None => Current::read(&*engine.volume).and_then(|current| {
                 let (low, high) = (version.wal_low, version.wal_high);
-                wal::replay_direct(&*engine.volume, current.database, low, high, &mut |record| each(&record))
-                    .map(drop)
+                let of = (current.database, &engine.encryption);
+                wal::replay_direct(&*engine.volume, of, low, high, &mut |record| each(&record)).map(drop)
             }),
         };
         (self.checked.log_records, self.checked.log_changes) = (records, changes);

@@ -358,6 +358,7 @@ impl Database {
         engine.commits.flush_all()?;
         engine.background.ctx.take_dropped_apart(|| false)?;
         engine.space.with_reserve(|| engine.background.cleanser.cleanse_all())?;
+        engine.space.with_reserve(|| engine.background.cleanser.collector.encrypt_anew())?;
         if engine.pool.has_threads() {
             engine.space.reserve.shrink();
         } else {

@@ -28,6 +28,7 @@ use crate::commit::CommitPipeline;
 use crate::commit::log::{CommitQueues, SharedLog};
 use crate::conflict::history::History;
 use crate::current_state::CurrentState;
+use crate::encryption::Encryption;
 use crate::flow::flush_control::FlushControl;
 use crate::flow::flush_progress::FlushProgress;
 use crate::flow::memory::MemoryBudget;
@@ -65,6 +66,7 @@ pub(crate) struct Engine {
     pub commits: Arc<CommitPipeline>,
     pub background: Background,
     pub clock: Arc<Clock>,
+    pub encryption: Encryption,
     #[cfg(feature = "async")]
     pub tasks: crate::db::asynchronous::Tasks,
 }
@@ -83,6 +85,7 @@ pub(crate) struct EngineInit {
     pub threads: usize,
     pub lease: Duration,
     pub clock: Arc<Clock>,
+    pub encryption: Encryption,
 }
 
 impl Engine {
@@ -100,6 +103,7 @@ impl Engine {
             threads,
             lease,
             clock,
+            encryption,
         } = init;
         let pool = Arc::new(Pool::new(threads));
         let flush = Arc::new(FlushControl::default());
@@ -188,6 +192,7 @@ impl Engine {
             commits,
             background,
             clock,
+            encryption,
             #[cfg(feature = "async")]
             tasks,
         }

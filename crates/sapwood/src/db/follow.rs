@@ -27,6 +27,7 @@ use crate::db::merging::value_max;
 use crate::db::open::{self, find_operators, has_current, missing};
 use crate::db::options::{Builder, REPLAYED_MAX};
 use crate::db::replay::check_record;
+use crate::encryption::Encryption;
 use crate::error::{DATA, Error, Result};
 use crate::followers::durable::Durable;
 use crate::followers::registration::Registration;
@@ -78,6 +79,7 @@ pub struct Refreshed {
 pub(crate) struct Follower {
     volume: Arc<dyn Volume>,
     database: DatabaseId,
+    encryption: Encryption,
     path: String,
     operators: MergeOperators,
     value_max: usize,
@@ -131,16 +133,19 @@ pub(crate) fn open(volume: Arc<dyn Volume>, options: &Builder) -> Result<(Arc<En
     if !has_current(&volume.list()?) {
         return Err(missing(&*volume, &path)?);
     }
-    let database = Current::read(&*volume)?.database;
+    let current = Current::read(&*volume)?;
+    let database = current.database;
     let registration = Registration::begin(&volume, database);
     let registration = registration
         .inspect_err(
             |error| tracing::warn!(%error, path, "followed without registration: reads may come too late"),
         )
         .ok();
+    let encryption = open::encryption_of(&*volume, &current, options.key(), &path)?;
     let mut follower = Follower {
         volume: Arc::clone(&volume),
         database,
+        encryption: encryption.clone(),
         path: path.clone(),
         operators: options.merge_operators().clone(),
         value_max: 0,
@@ -153,12 +158,13 @@ pub(crate) fn open(volume: Arc<dyn Volume>, options: &Builder) -> Result<(Arc<En
         let durable = follower.durable()?;
         let current = Current::read(&*volume)?;
         let data_len = follower.data_len()?;
-        let replayed = manifest::replay_until(&*volume, &current, data_len, &Arc::default(), durable.epoch)?;
+        let of = (&current, &follower.encryption);
+        let replayed = manifest::replay_until(&*volume, of, data_len, &Arc::default(), durable.epoch)?;
         Ok(Some((current, replayed.version)))
     })?;
     follower.value_max = value_max(options.shares(current.span).value);
     let follower = Arc::new(follower);
-    let engine = open::engine(&volume, &current, version, &Arc::default(), options, path)?;
+    let engine = open::engine(&volume, (&current, &encryption), version, &Arc::default(), options, path)?;
     let explainer = Arc::clone(&follower);
     engine.pager.reader.explain_errors(move |error| explainer.explain(error));
     follower.refresh(&engine)?;
@@ -249,7 +255,7 @@ impl Follower {
             Ok(())
         };
         let until = durable.seq.max(version.flushed_seq);
-        let has_all = log.read_until(&*self.volume, self.database, until, &mut insert)?;
+        let has_all = log.read_until(&*self.volume, (self.database, &self.encryption), until, &mut insert)?;
         let until = log.passed();
         // What a writer does that has begun meanwhile is not durable at once.
         let is_known = if is_all { self.durable()? == durable } else { has_all };
@@ -289,12 +295,13 @@ impl Follower {
             Some(Place { at, slots, .. }) => {
                 let mut version = (*now.version).clone();
                 let to = (&mut version, durable.epoch);
-                let at = manifest::replay_on(volume, (&current, at), data_len, &slots, to)?;
+                let at = manifest::replay_on(volume, (&current, &self.encryption, at), data_len, &slots, to)?;
                 (version, at, slots)
             }
             None => {
                 let slots = Arc::default();
-                let replayed = manifest::replay_until(volume, &current, data_len, &slots, durable.epoch)?;
+                let of = (&current, &self.encryption);
+                let replayed = manifest::replay_until(volume, of, data_len, &slots, durable.epoch)?;
                 (replayed.version, replayed.len, slots)
             }
         };

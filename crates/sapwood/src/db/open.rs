@@ -25,7 +25,8 @@ use crate::db::engine::{Engine, EngineInit};
 use crate::db::merging::value_max;
 use crate::db::options::Builder;
 use crate::db::replay::{Overflow, Replay, replay};
-use crate::error::{Error, Result};
+use crate::encryption::{self, Encryption, EncryptionKey};
+use crate::error::{Error, KeyProblem, Result};
 use crate::followers::durable::{self, Durable};
 use crate::followers::registration::is_registration;
 use crate::merging::{MergeOperators, Merging};
@@ -87,10 +88,37 @@ pub(crate) fn open(volume: Arc<dyn Volume>, options: &Builder) -> Result<(Arc<En
             len?
         }
     };
-    let replayed = manifest::replay(&*volume, &current, data_len, &slots)?;
-    let engine = start(&volume, current, replayed, slots, options, path)?;
+    let encryption = encryption_of(&*volume, &current, options.key(), &path)?;
+    let replayed = manifest::replay(&*volume, (&current, &encryption), data_len, &slots)?;
+    let engine = start(&volume, (current, encryption), replayed, slots, options, path)?;
     engine.memory.balance_memory();
     Ok((engine, lock))
+}
+
+/// How a database is encrypted.
+pub(super) fn encryption_of(
+    volume: &dyn Volume,
+    current: &Current,
+    key: Option<&EncryptionKey>,
+    path: &str,
+) -> Result<Encryption> {
+    match Encryption::read(volume, current.database, key, path) {
+        // Without its keys it looks as if it were not encrypted.
+        Ok(found) if !found.is_on() => refuse_lost_keys(volume, current.manifest).map(|()| found),
+        Err(needless @ Error::EncryptionKey { problem: KeyProblem::Needless, .. }) => {
+            refuse_lost_keys(volume, current.manifest).and(Err(needless))
+        }
+        found => found,
+    }
+}
+
+/// Returns damage if the manifest of this number is encrypted: there are no keys.
+pub(super) fn refuse_lost_keys(volume: &dyn Volume, manifest: u64) -> Result<()> {
+    if !manifest::is_encrypted(volume, manifest)? {
+        return Ok(());
+    }
+    let what = "it is missing, and the database is encrypted: nothing can be read without it";
+    Err(Error::corrupt(encryption::FILE, 0, what, "a file", "none"))
 }
 
 /// Takes the lock.
@@ -137,6 +165,8 @@ fn is_ours(name: &str) -> bool {
     name == "LOCK"
         || name == pager::FILE
         || name == current::TEMPORARY
+        || name == encryption::FILE
+        || name == encryption::TEMPORARY
         || manifest::number_of(name).is_some()
         || wal::generation_of(name).is_some()
         || wal::is_copy(name)
@@ -202,11 +232,12 @@ fn create(volume: &Arc<dyn Volume>, entries: &[Entry], options: &Builder, path: 
     volume.sync(data)?;
     volume.close(data)?;
     let database = DatabaseId::random();
+    let encryption = Encryption::create(&**volume, database, options.key())?;
     let wal = WalWriter::create(Arc::clone(volume), database, &Tail::none())?;
     let version = Version { wal_high: wal.generation(), ..Version::empty(options.span()) };
     let current =
         Current { format: current::FORMAT, database, manifest: 1, span: options.span(), manifest_len: 0 };
-    Manifest::create(Arc::clone(volume), current, &version)?;
+    Manifest::create(Arc::clone(volume), (current, &encryption), &version)?;
     Ok(())
 }
 
@@ -241,7 +272,7 @@ pub(super) fn find_operators(
 /// The engine of a version that has been read.
 pub(super) fn engine(
     volume: &Arc<dyn Volume>,
-    current: &Current,
+    (current, encryption): (&Current, &Encryption),
     version: Version,
     slots: &Arc<Slots>,
     options: &Builder,
@@ -260,7 +291,7 @@ pub(super) fn engine(
     };
     let latencies = options.latencies_asked();
     let file = (Arc::clone(volume), data);
-    let pager = Pager::new(file, current.span, volume.limits().pio_max, room, latencies);
+    let pager = Pager::new(file, current.span, volume.limits().pio_max, room, encryption.clone(), latencies);
     Ok(Arc::new(Engine::new(EngineInit {
         path,
         volume: Arc::clone(volume),
@@ -274,13 +305,14 @@ pub(super) fn engine(
         threads: options.threads(),
         lease: options.lease(),
         clock: Arc::new(Clock::new(options.clock_source(), version.clock)),
+        encryption: encryption.clone(),
     })))
 }
 
 /// Builds the engine for a version that has been read, replays the log into it, and makes it ready to write.
 fn start(
     volume: &Arc<dyn Volume>,
-    current: Current,
+    (current, encryption): (Current, Encryption),
     replayed: Replayed,
     slots: Arc<Slots>,
     options: &Builder,
@@ -290,7 +322,7 @@ fn start(
     let mut version = replayed.version.clone();
     let shares = options.shares(current.span);
     find_operators(&mut version, options.merge_operators(), (value_max(shares.value), read_only))?;
-    let engine = engine(volume, &current, version, &slots, options, path)?;
+    let engine = engine(volume, (&current, &encryption), version, &slots, options, path)?;
     let (version, data) = (Arc::clone(&engine.state.load().version), engine.data);
     check_data_len(&**volume, data, &version)?;
     if !read_only {
@@ -315,7 +347,7 @@ fn start(
         replay(&engine, &**volume, current.database, [low, high], Overflow::Left)?;
     let manifest = || {
         if is_sealed && current.format == current::FORMAT {
-            return Manifest::resume(Arc::clone(volume), current, &replayed);
+            return Manifest::resume(Arc::clone(volume), (current, &encryption), &replayed);
         }
         // The database was not closed properly. The last edit may be cut off, and others may not be durable
         // although they can be read (see `wal/rewrite.rs`). A fresh file mends both.
@@ -323,7 +355,7 @@ fn start(
         // Of an older format this is the end.
         let format = current::FORMAT;
         let next = Current { format, manifest: current.manifest + 1, manifest_len: 0, ..current };
-        with_space(&engine, || Manifest::create(Arc::clone(volume), next, &version))
+        with_space(&engine, || Manifest::create(Arc::clone(volume), (next, &encryption), &version))
     };
     // They are independent, and both wait for the disk most of the time.
     let rewritten = {
@@ -369,7 +401,7 @@ fn start(
     }
     // Only now: the log's next file declares everything before it durable, including what only an unsynced edit
     // had made unnecessary.
-    let wal = with_space(&engine, || next_log(volume, current.database, &tail))?;
+    let wal = with_space(&engine, || next_log(volume, (current.database, &encryption), &tail))?;
     engine.space.reserve.note_replayed(tail.bytes(), wal.generation());
     begin_log(&engine, wal)?;
     set_keeping(&engine, options.kept_changes(), tail.next_seq - 1)?;
@@ -440,12 +472,17 @@ fn remove_if_there(volume: &dyn Volume, name: &str) -> Result<()> {
 }
 
 /// Starts a durable generation after what was found in the log.
-fn next_log(volume: &Arc<dyn Volume>, database: DatabaseId, tail: &Tail) -> Result<WalWriter> {
-    match WalWriter::resume(Arc::clone(volume), database, tail)? {
-        Some(wal) => Ok(wal),
+fn next_log(
+    volume: &Arc<dyn Volume>,
+    (database, encryption): (DatabaseId, &Encryption),
+    tail: &Tail,
+) -> Result<WalWriter> {
+    let wal = match WalWriter::resume(Arc::clone(volume), database, tail)? {
+        Some(wal) => wal,
         // Generations that are not continued are void from here on, and are removed with the next flush.
-        None => WalWriter::create(Arc::clone(volume), database, tail),
-    }
+        None => WalWriter::create(Arc::clone(volume), database, tail)?,
+    };
+    Ok(wal.encrypted(encryption))
 }
 
 /// Installs the log writer, and notes its generation in the manifest.
@@ -495,7 +532,8 @@ fn remove_leftovers(engine: &Engine, volume: &Arc<dyn Volume>, wal_low: u64) {
                 || (kept_max == 0
                     && wal::generation_of(&entry.name).is_some_and(|generation| generation < wal_low))
                 || wal::is_copy(&entry.name)
-                || entry.name == current::TEMPORARY;
+                || entry.name == current::TEMPORARY
+                || entry.name == encryption::TEMPORARY;
             if outdated && let Err(error) = volume.remove(&entry.name) {
                 tracing::warn!(%error, file = entry.name, "a file that is no longer needed was not removed");
             }

@@ -5,6 +5,7 @@ use crate::clock::ClockSource;
 use crate::compression::Compression;
 use crate::db::database::Database;
 use crate::durability::Durability;
+use crate::encryption::EncryptionKey;
 use crate::error::{Error, Result};
 use crate::flow::address_space;
 use crate::flow::shares::{QUEUE_MAX, Shares};
@@ -46,6 +47,7 @@ pub struct Builder {
     merge_operators: MergeOperators,
     latencies: bool,
     keep_changes: Option<u64>,
+    encryption_key: Option<EncryptionKey>,
 }
 
 /// Between two attempts to take the lock: the first soon, for a process that is just ending; later ones must not cost
@@ -94,6 +96,7 @@ impl Default for Builder {
             merge_operators: MergeOperators::default(),
             latencies: false,
             keep_changes: None,
+            encryption_key: None,
         }
     }
 }
@@ -112,6 +115,31 @@ impl Builder {
     /// ```
     pub fn memory(mut self, bytes: u64) -> Self {
         self.memory = bytes;
+        self
+    }
+
+    /// The key of an encrypted database. A database that is created with a key is encrypted: all of its nodes, of its log and of its manifest, and
+    /// [backups](Database::backup) of it. It opens only with this key, or the one that it was [changed](Database::change_encryption_key) to.
+    /// What is changed, exchanged or put back from another time is noticed when it is read, unless the whole directory is of another
+    /// time. What stays visible: names, lengths and times of files, and of nodes and commits their numbers, lengths and counts.
+    ///
+    /// The cipher is XChaCha20-Poly1305. Without the key nothing can be read, not even a backup: keep a copy of it elsewhere.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let path = dir.path().join("ships.db");
+    /// use sapwood::{Database, EncryptionKey};
+    ///
+    /// let key = EncryptionKey::generate()?;
+    /// drop(Database::builder().encryption_key(key.clone()).open(&path)?);
+    /// assert!(Database::open(&path).is_err(), "no key");
+    /// assert!(Database::builder().encryption_key(EncryptionKey::generate()?).open(&path).is_err(), "another one");
+    /// let db = Database::builder().encryption_key(key).open(&path)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn encryption_key(mut self, key: EncryptionKey) -> Self {
+        self.encryption_key = Some(key);
         self
     }
 
@@ -601,6 +629,10 @@ impl Builder {
 
     pub(crate) fn is_follower(&self) -> bool {
         self.follow
+    }
+
+    pub(crate) fn key(&self) -> Option<&EncryptionKey> {
+        self.encryption_key.as_ref()
     }
 
     pub(crate) fn lease(&self) -> Duration {

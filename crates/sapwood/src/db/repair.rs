@@ -39,13 +39,14 @@ use crate::db::repair::copy_log::{CopyLog, Removals};
 use crate::db::repair::large::each_lacking;
 use crate::db::repair::old_nodes::OldNodes;
 use crate::db::repair::orphans::Orphans;
-use crate::db::repair::output::Output;
+use crate::db::repair::output::{New, Output};
 use crate::db::repair::plan::{Plan, recover};
 use crate::db::repair::report::Losses;
 use crate::db::repair::scan::Known;
 use crate::db::repair::sweep::Sweep;
 use crate::db::repair::trees::{CopyTree, behind};
 use crate::db::replay::{Overflow, replay};
+use crate::encryption::{Encryption, EncryptionKey};
 use crate::error::{DATA, Error, Result};
 use crate::merging::is_operands;
 use crate::operation::{KeyRange, KeyspaceId};
@@ -135,6 +136,7 @@ enum Place {
 #[must_use = "a repair is done by `into_directory`"]
 pub struct Repair<'p> {
     of: Place,
+    key: Option<EncryptionKey>,
     memory: u64,
     meter: Meter<'p>,
 }
@@ -184,7 +186,26 @@ impl<'p> Repair<'p> {
 
     fn new(of: Place) -> Self {
         let meter = Meter { progress: RepairProgress::default(), tell: None };
-        Self { of, memory: 64 << 20, meter }
+        Self { of, key: None, memory: 64 << 20, meter }
+    }
+
+    /// The key of an [encrypted](crate::Builder::encryption_key) database. The new one is encrypted too, and opens with it. Without the file
+    /// `KEYS` nothing can be saved.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let (old, new) = (dir.path().join("ships.db"), dir.path().join("repaired.db"));
+    /// use sapwood::{Database, EncryptionKey, repair::Repair};
+    ///
+    /// let key = EncryptionKey::generate()?;
+    /// Database::builder().encryption_key(key.clone()).open(&old)?.close()?;
+    /// Repair::of(&old).encryption_key(key.clone()).into_directory(&new)?;
+    /// Database::builder().encryption_key(key).open(&new)?.check()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn encryption_key(self, key: EncryptionKey) -> Self {
+        Self { key: Some(key), ..self }
     }
 
     /// How much memory it may use, in bytes, at least 4 MiB; 64 MiB unless told. The table of a database's nodes comes on top of that:
@@ -276,11 +297,17 @@ impl<'p> Repair<'p> {
                 found: "the damaged database".to_owned(),
             });
         }
-        let plan = Plan::of(&*old)?;
+        let plan = Plan::of(&*old, self.key.as_ref())?;
         let _lock = lock(&*old, LockKind::Shared)?;
         let _other = lock(&*volume, LockKind::Exclusive)?;
         let data = assembly::begin(&*volume)?;
-        repair(&old, plan, (volume, data), self.memory, &mut self.meter)
+        let (database, old_one) = (DatabaseId::random(), &plan.encryption);
+        let encryption = match &self.key {
+            Some(key) => old_one.copy_to(&*volume, database, key)?,
+            None => Encryption::NONE,
+        };
+        let new = New { volume, data, database, encryption };
+        repair(&old, plan, &new, self.memory, &mut self.meter)
     }
 }
 
@@ -304,7 +331,7 @@ impl Drop for Opened<'_> {
 fn repair(
     old: &Arc<dyn Volume>,
     plan: Plan,
-    new: (Arc<dyn Volume>, FileId),
+    new: &New,
     memory: u64,
     meter: &mut Meter<'_>,
 ) -> Result<RepairReport> {
@@ -324,12 +351,12 @@ fn repair(
         }
     };
     let len = file.as_ref().map_or(Ok(0), |file| old.len(file.1))?;
-    let database = DatabaseId::random();
     let nodes = OldNodes {
         volume: &**old,
         file: file.as_ref().map(|file| file.1),
         len,
         version: &plan.version,
+        encryption: &plan.encryption,
         frames: Arc::clone(&frames),
     };
     let mut out = if plan.is_known {
@@ -339,8 +366,7 @@ fn repair(
     };
     out.finish()?;
     let mut version = out.version.clone();
-    let volume = Arc::clone(&out.volume);
-    let (mut log, dropped) = copy_log(old, &plan, (&volume, database), &mut version, &losses)?;
+    let (mut log, dropped) = copy_log(old, &plan, new, &mut version, &losses)?;
     let mut removals = Removals::default();
     // All keyspaces are listed if the log is damaged.
     let (damage, report) = (log.damage.take(), log.report.clone());
@@ -362,7 +388,7 @@ fn repair(
     }
     if !losses.is_empty() && log.version.trees.iter().any(|(_, tree)| tree.chunks.is_some()) {
         log.write()?;
-        leave_out_large(&mut log, (&volume, database), memory, &mut losses)?;
+        leave_out_large(&mut log, new, memory, &mut losses)?;
     }
     let (log, last) = log.finish()?;
     let report = RepairReport {
@@ -373,17 +399,12 @@ fn repair(
         damage: losses.damage,
         bytes: out.bytes,
     };
-    assembly::complete(&volume, (out.data, database), log, version, last)?;
+    assembly::complete(&new.volume, (out.data, new.database, &new.encryption), log, version, last)?;
     Ok(report)
 }
 
 /// Copies the trees of a version that is known.
-fn copied(
-    nodes: &OldNodes<'_>,
-    new: (Arc<dyn Volume>, FileId),
-    losses: &mut Losses,
-    meter: &mut Meter<'_>,
-) -> Result<Output> {
+fn copied(nodes: &OldNodes<'_>, new: &New, losses: &mut Losses, meter: &mut Meter<'_>) -> Result<Output> {
     let old = nodes.version;
     let mut out = Output::new(new, old, (old.epoch + 1, old.table.ids_end()));
     meter.progress.total = old.segments.live_bytes();
@@ -401,14 +422,14 @@ fn copied(
 fn searched(
     old: &Arc<dyn Volume>,
     plan: &Plan,
-    ((volume, data), len): ((Arc<dyn Volume>, FileId), u64),
+    (new, len): (&New, u64),
     (losses, memory): (&mut Losses, u64),
     meter: &mut Meter<'_>,
 ) -> Result<Output> {
     let version = &plan.version;
-    let known = Known { version, whole_to: plan.whole_to };
+    let known = Known { version, encryption: &plan.encryption, whole_to: plan.whole_to };
     let (mut trees, mut epoch) = (Vec::new(), version.epoch);
-    let begin = |epoch| Output::new((Arc::clone(&volume), data), version, (epoch, 0));
+    let begin = |epoch| Output::new(new, version, (epoch, 0));
     let out = match FileSource::open(&**old, DATA) {
         Err(_) => begin(epoch + 1),
         Ok(source) => {
@@ -460,13 +481,15 @@ fn searched(
 fn copy_log<'a>(
     old: &Arc<dyn Volume>,
     plan: &Plan,
-    (volume, database): (&'a Arc<dyn Volume>, DatabaseId),
+    new: &'a New,
     version: &'a mut Version,
     losses: &Losses,
 ) -> Result<(CopyLog<'a>, u64)> {
-    let mut log = CopyLog::new((volume, database), version, plan.is_known);
+    let mut log = CopyLog::new(new, version, plan.is_known);
     let salvaged =
-        wal::salvage(&**old, plan.current.database, plan.generations, &mut |found| log.take(found, losses))?;
+        wal::salvage(&**old, (plan.current.database, &plan.encryption), plan.generations, &mut |found| {
+            log.take(found, losses)
+        })?;
     log.end(salvaged.damage)?;
     Ok((log, salvaged.dropped))
 }
@@ -482,7 +505,14 @@ fn operands_of_areas(out: &Output, frames: &Arc<Frames>, losses: &Losses) -> Vec
     }
     let len = out.volume.len(out.data).unwrap_or(0);
     let frames = Arc::clone(frames);
-    let nodes = OldNodes { volume: &*out.volume, file: Some(out.data), len, version, frames };
+    let nodes = OldNodes {
+        volume: &*out.volume,
+        file: Some(out.data),
+        len,
+        version,
+        encryption: &out.encryption,
+        frames,
+    };
     for (_, area) in version.logs.iter() {
         for id in area.pieces() {
             let Some(Ok(piece)) = nodes.read(&[id], None).pop() else { continue };
@@ -504,17 +534,24 @@ fn operands_of_areas(out: &Output, frames: &Arc<Frames>, losses: &Losses) -> Vec
 /// Leaves out large values that lack a chunk, and lists them.
 fn leave_out_large(
     log: &mut CopyLog<'_>,
-    (volume, database): (&Arc<dyn Volume>, DatabaseId),
+    New { volume, database, encryption, .. }: &New,
     memory: u64,
     losses: &mut Losses,
 ) -> Result<()> {
     let options = Builder::default().memory(memory.max(4 << 20)).read_only(true).background_threads(0);
     let (format, span) = (current::FORMAT, log.version.span);
-    let current = Current { format, database, manifest: 1, span, manifest_len: 0 };
+    let current = Current { format, database: *database, manifest: 1, span, manifest_len: 0 };
     let slots: Arc<Slots> = Arc::default();
     let generations = log.generations();
-    let engine = open::engine(volume, &current, log.version.clone(), &slots, &options, volume.describe())?;
-    replay(&engine, &**volume, database, generations, Overflow::Left)?;
+    let engine = open::engine(
+        volume,
+        (&current, encryption),
+        log.version.clone(),
+        &slots,
+        &options,
+        volume.describe(),
+    )?;
+    replay(&engine, &**volume, *database, generations, Overflow::Left)?;
     let handle = Arc::new(Handle::of(engine));
     let mut removals = Removals::default();
     each_lacking(&handle, &mut |lacking| {

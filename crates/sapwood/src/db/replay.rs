@@ -74,7 +74,8 @@ pub(crate) fn replay(
         way: Delivery::Here(queues),
         may_deliver_beside,
     };
-    let tail = wal::replay(volume, database, low, high, &mut |record| feed.take(&record))?;
+    let tail =
+        wal::replay(volume, (database, &engine.encryption), low, high, &mut |record| feed.take(&record))?;
     let next = feed.from + 1;
     if !feed.has_begun && tail.next_seq != next {
         return Err(not_continued(tail.ends_in, "the end of the log", next, tail.next_seq));

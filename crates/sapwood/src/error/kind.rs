@@ -32,7 +32,7 @@ impl Error {
             | Error::NoChanges { .. }
             | Error::ChangesGone { .. }
             | Error::Gone { .. } => ErrorKind::NotFound,
-            Error::NotWritable { .. } => ErrorKind::PermissionDenied,
+            Error::NotWritable { .. } | Error::EncryptionKey { .. } => ErrorKind::PermissionDenied,
             Error::ReadOnly => ErrorKind::ReadOnlyFilesystem,
             // Not `Interrupted`: loops of the standard library would repeat a part of the transaction.
             Error::Locked { .. } | Error::Conflict { .. } => ErrorKind::ResourceBusy,

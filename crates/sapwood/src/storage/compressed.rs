@@ -4,7 +4,7 @@
 //! offset size
 //!      0    6  magic, kind and level as in a node
 //!      6    1  codec: 1 LZ4 (block format), 2 Zstandard (a frame), 3 the same with the keyspace's dictionary
-//!      7    1  zero
+//!      7    1  0: not encrypted
 //!      8   20  node id, epoch and keyspace as in a node
 //!     28    4  len: bytes of the whole compressed node
 //!     32    4  count: entries, at least 1
@@ -22,8 +22,10 @@
 
 use crate::bytecode::Reader;
 use crate::compression::Compression;
+use crate::encryption::Encryption;
 use crate::lock_order::{RankedMutex, rank};
 use crate::storage::dictionary::{Dictionaries, Dictionary, Training};
+use crate::storage::encrypted;
 use crate::storage::frames::Frames;
 use crate::storage::node::{self, HEADER, Header, NODE_LEN_MAX, Name, Node, Refusal, refuse};
 use crate::storage::packed::{pack, unpack};
@@ -103,7 +105,7 @@ pub(crate) fn decode(
     frames: &Arc<Frames>,
     dictionaries: &Dictionaries,
 ) -> Result<Node, Refusal> {
-    let Header { name, count, crc } = check(stored)?;
+    let Header { name, count, crc, .. } = check(stored)?.unencrypted()?;
     let dictionary = dictionaries.get(name.keyspace).filter(|_| stored[CODEC_AT] == ZSTD_DICTIONARY);
     if dictionary.is_none() && stored[CODEC_AT] == ZSTD_DICTIONARY {
         return refuse(CODEC_AT, "codec of a node", "a dictionary of its keyspace", "none");
@@ -376,7 +378,15 @@ impl StoredNode {
     }
 
     /// The node, to look into it.
-    pub fn open(&self, frames: &Arc<Frames>, dictionaries: &Dictionaries) -> Result<Node, Refusal> {
+    pub fn open(
+        &self,
+        encryption: &Encryption,
+        frames: &Arc<Frames>,
+        dictionaries: &Dictionaries,
+    ) -> Result<Node, Refusal> {
+        if encryption.is_on() {
+            return encrypted::decode(encryption, &self.bytes, frames, dictionaries);
+        }
         if is_compressed(&self.bytes) {
             return decode(&self.bytes, frames, dictionaries);
         }
@@ -458,7 +468,7 @@ mod tests {
                 prop_assert_eq!((found.name(), found.crc(), found.stored_len()), (name(level), crc, bytes.len()));
                 let moved = StoredNode::decode(bytes.clone().into()).unwrap();
                 prop_assert_eq!((moved.name(), moved.crc()), (name(level), crc));
-                let opened = moved.open(&frames, &Dictionaries::default()).unwrap();
+                let opened = moved.open(&Encryption::NONE, &frames, &Dictionaries::default()).unwrap();
                 prop_assert_eq!(&opened.bytes()[..], &found.bytes()[..]);
                 prop_assert!(Node::decode(bytes.into()).is_err(), "nothing takes it for one that is not compressed");
             }

@@ -7,7 +7,7 @@
 //!      4    1  kind: 1 leaf, 2 inner, 3 log piece
 //!      5    1  level: 0 for leaves, 255 for log pieces, else the height above the leaves
 //!      6    1  0: not compressed (else see [`crate::storage::compressed`])
-//!      7    1  zero
+//!      7    1  0: not encrypted (else see [`crate::storage::encrypted`])
 //!      8    8  node id
 //!     16    8  epoch: of the version that this node was written for
 //!     24    4  keyspace
@@ -62,6 +62,9 @@ pub(crate) const SHARED_FROM: usize = 4096;
 /// Bytes before the first offset, and the offset of the checksum, as the format has it.
 pub(crate) const HEADER: usize = 40;
 pub(crate) const CRC_AT: usize = 36;
+/// Offsets of the mark of encrypted nodes and of the length, as the format has it.
+pub(crate) const ENCRYPTED_AT: usize = 7;
+pub(crate) const LEN_AT: usize = 28;
 /// Bytes that a node is long at most: longer ones are never written, and are refused when read, so that damage costs no
 /// memory.
 pub(crate) const NODE_LEN_MAX: usize = 32 << 20;
@@ -258,6 +261,7 @@ pub(crate) struct Header {
     pub name: Name,
     pub count: u32,
     pub crc: u32,
+    pub is_encrypted: bool,
 }
 
 /// Bytes of the stored node, compressed or not, that begins with this header, if that may be one.
@@ -275,9 +279,8 @@ pub(crate) fn decode_header(bytes: &[u8]) -> Result<Header, Refusal> {
     let mut parse = || {
         Some((
             head.array::<4>()?,
-            head.u8()?,
-            head.u8()?,
-            head.u16()?,
+            (head.u8()?, head.u8()?),
+            (head.u8()?, head.u8()?),
             head.u64()?,
             head.u64()?,
             head.u32()?,
@@ -286,7 +289,7 @@ pub(crate) fn decode_header(bytes: &[u8]) -> Result<Header, Refusal> {
             head.u32()?,
         ))
     };
-    let Some((magic, kind, level, codec, id, epoch, keyspace, len, count, crc)) = parse() else {
+    let Some((magic, (kind, level), (_, encrypted), id, epoch, keyspace, len, count, crc)) = parse() else {
         return refuse(0, "header", "40 bytes", "fewer");
     };
     if magic != MAGIC {
@@ -299,18 +302,28 @@ pub(crate) fn decode_header(bytes: &[u8]) -> Result<Header, Refusal> {
     if actual != crc {
         return refuse(CRC_AT, "checksum of a node", format!("{crc:08x}"), format!("{actual:08x}"));
     }
-    // The codec is a byte with a zero byte behind it.
-    if kind != kind_of(level) || codec > 0xff || (level > LEVEL_MAX && level != PIECE) {
+    if kind != kind_of(level) || encrypted > 1 || (level > LEVEL_MAX && level != PIECE) {
         return refuse(4, "kind and level of a node", "a known kind", format!("kind {kind}, level {level}"));
     }
     let name = Name { id: NodeId(id), level, epoch, keyspace: KeyspaceId(keyspace) };
-    Ok(Header { name, count, crc })
+    Ok(Header { name, count, crc, is_encrypted: encrypted == 1 })
+}
+
+impl Header {
+    /// Refuses an encrypted node: there is no key here.
+    pub fn unencrypted(self) -> Result<Self, Refusal> {
+        if self.is_encrypted {
+            refuse(ENCRYPTED_AT, "mark of an encrypted node", "0: the database is not encrypted", 1)
+        } else {
+            Ok(self)
+        }
+    }
 }
 
 impl Node {
     /// Decodes a node that is not compressed, and checks every byte.
     pub fn decode(bytes: Bytes) -> Result<Self, Refusal> {
-        let Header { name, count, crc } = decode_header(&bytes)?;
+        let Header { name, count, crc, .. } = decode_header(&bytes)?.unencrypted()?;
         if bytes[6] != 0 {
             return refuse(6, "codec of a node", 0, bytes[6]);
         }

@@ -23,10 +23,12 @@
 //! 3. One parallel read brings no more bytes than that either, or than [`TOGETHER_MIN`] if that is more, unless it is
 //!    a single request: what does not fit is read by the next one.
 
+use crate::encryption::Encryption;
 use crate::error::{Error, Result};
 use crate::latency::{Latencies, Timed};
 use crate::storage::compressed::{self, StoredNode, is_compressed};
 use crate::storage::dictionary::Dictionaries;
+use crate::storage::encrypted;
 use crate::storage::frames::Frames;
 use crate::storage::mapping_table::Address;
 use crate::storage::node::{Name, Node, NodeId, Refusal, SHARED_FROM};
@@ -61,6 +63,7 @@ pub(crate) struct NodeReader {
     aloft_max: usize,
     aloft: Arc<AtomicUsize>,
     frames: Arc<Frames>,
+    encryption: Encryption,
     is_closed: AtomicBool,
     /// Says what an error of reading is a sign of, if other processes may write.
     explain: OnceLock<Box<dyn Fn(Error) -> Error + Send + Sync>>,
@@ -119,6 +122,7 @@ impl NodeReader {
         span: u64,
         pio_max: usize,
         (idle_buffers, frames): (usize, Arc<Frames>),
+        encryption: Encryption,
         latencies: Latencies,
     ) -> Self {
         let alignment = volume.limits().alignment.max(1);
@@ -132,6 +136,7 @@ impl NodeReader {
             aloft_max: idle_buffers,
             aloft: Arc::default(),
             frames,
+            encryption,
             is_closed: AtomicBool::new(false),
             explain: OnceLock::new(),
             counters: Striped::default(),
@@ -157,6 +162,11 @@ impl NodeReader {
     /// The frames that nodes are copied into.
     pub fn frames(&self) -> &Arc<Frames> {
         &self.frames
+    }
+
+    /// How nodes are encrypted.
+    pub fn encryption(&self) -> &Encryption {
+        &self.encryption
     }
 
     /// Bytes of buffers that reads in flight hold.
@@ -374,8 +384,10 @@ impl NodeReader {
     ) -> Result<()> {
         for (run, buffer) in plan.runs.iter().zip(begun.reads.wait().map_err(unread)?) {
             let members = &plan.members[run.members.clone()];
-            // Compressed ones have places of their own.
-            let stays = |address: &Address| address.len() as usize == address.memory_len();
+            // Compressed and encrypted ones have places of their own.
+            let stays = |address: &Address| {
+                address.len() as usize == address.memory_len() && !self.encryption.is_on()
+            };
             let addresses = members.iter().map(|(_, index)| wanted[*index].1);
             let useful: usize = addresses.filter(stays).map(|address| address.len() as usize).sum();
             if 2 * useful < buffer.capacity() {
@@ -464,16 +476,15 @@ impl NodeReader {
         self.node_in_place(bytes, (offset, id, address), dictionaries)
     }
 
-    /// The node with these bytes, which stays where it is unless it is compressed.
+    /// The node with these bytes, which stays where it is unless it is compressed or encrypted.
     fn node_in_place(
         &self,
         bytes: Bytes,
         (offset, id, address): Place,
         dictionaries: &Dictionaries,
     ) -> Result<Node> {
-        if is_compressed(&bytes) {
-            let decoded = compressed::decode(&bytes, &self.frames, dictionaries);
-            return verify_node(decoded, offset, id, address);
+        if self.encryption.is_on() || is_compressed(&bytes) {
+            return self.node_elsewhere(&bytes, (offset, id, address), dictionaries);
         }
         verify(bytes, offset, id, address)
     }
@@ -488,12 +499,26 @@ impl NodeReader {
     ) -> Result<Node> {
         let start = (offset - from) as usize;
         let stored = &buffer[start..start + address.len() as usize];
-        if is_compressed(stored) {
-            let decoded = compressed::decode(stored, &self.frames, dictionaries);
-            return verify_node(decoded, offset, id, address);
+        if self.encryption.is_on() || is_compressed(stored) {
+            return self.node_elsewhere(stored, (offset, id, address), dictionaries);
         }
         // Copied, so that a value that a user keeps does not keep a large aligned buffer.
         verify(self.frames.copy(stored), offset, id, address)
+    }
+
+    /// The node that was stored encrypted or compressed.
+    fn node_elsewhere(
+        &self,
+        stored: &[u8],
+        (offset, id, address): Place,
+        dictionaries: &Dictionaries,
+    ) -> Result<Node> {
+        let decoded = if self.encryption.is_on() {
+            encrypted::decode(&self.encryption, stored, &self.frames, dictionaries)
+        } else {
+            compressed::decode(stored, &self.frames, dictionaries)
+        };
+        verify_node(decoded, offset, id, address)
     }
 }
 

@@ -19,10 +19,11 @@ use crate::log_area::{Fences, LogArea};
 use crate::operation::{KeyspaceId, OperationRef};
 use crate::storage::compressed::{Compressor, StoredNode};
 use crate::storage::dictionary::Dictionary;
+use crate::storage::encrypted;
 use crate::storage::entries::Entries;
 use crate::storage::mapping_table::{Address, Lens, Position};
 use crate::storage::node;
-use crate::storage::node::{Name, Node, NodeId, PIECE};
+use crate::storage::node::{Name, Node, NodeId, PIECE, Refusal};
 use crate::storage::segment::Segment;
 use crate::storage::writer::{Writer, WriterPosition};
 use crate::version::edit::{Edit, NewRun};
@@ -61,6 +62,7 @@ pub(crate) struct VersionBuilder<'a> {
     replaced: Vec<Position>,
     encoded: Vec<u8>,
     compressed: Vec<u8>,
+    encrypted: Vec<u8>,
     /// Called now and then with the number of bytes written since the last call.
     report: &'a (dyn Fn(u64) + Sync),
     /// Blocks that got log pieces, with their length and checksum at that time.
@@ -85,6 +87,12 @@ pub(crate) struct Sealed {
     pub edit: Edit,
     /// Segments that the version builder begins.
     pub begun: Vec<Arc<Segment>>,
+}
+
+/// The error for a node that is not what it was when it was read.
+fn refused(id: NodeId, position: u64, refusal: Refusal) -> Error {
+    let Refusal { what, expected, found, .. } = refusal;
+    Error::corrupt(FILE, position, format!("{what} ({id})"), expected, found)
 }
 
 impl<'a> VersionBuilder<'a> {
@@ -112,6 +120,7 @@ impl<'a> VersionBuilder<'a> {
             replaced: Vec::new(),
             encoded: Vec::new(),
             compressed: Vec::new(),
+            encrypted: Vec::new(),
             report: &|_| {},
             appended: HashMap::new(),
             keyspaces: Vec::new(),
@@ -188,6 +197,7 @@ impl<'a> VersionBuilder<'a> {
         let name = Name { id, level, epoch: self.base.epoch + 1, keyspace };
         let mut encoded = std::mem::take(&mut self.encoded);
         let mut compressed = std::mem::take(&mut self.compressed);
+        let mut encrypted = std::mem::take(&mut self.encrypted);
         let crc = node::encode(&mut encoded, name, entries, count);
         let compressor = self.base.trees.get(&keyspace).map(|tree| Arc::clone(&tree.compressor));
         let dictionary = compressor.as_ref().and_then(|compressor| self.dictionary(keyspace, compressor));
@@ -197,12 +207,18 @@ impl<'a> VersionBuilder<'a> {
             let samples = 4 * self.pager.reader.buffers_max() as usize;
             compressor.compress(name, &encoded, entries, (dictionary.as_deref(), samples), &mut compressed)
         };
-        let (stored, crc) = match compressor.and_then(compress) {
+        let (mut stored, mut crc) = match compressor.and_then(compress) {
             Some(crc) => (&compressed, crc),
             None => (&encoded, crc),
         };
+        let encryption = self.pager.reader.encryption();
+        if encryption.is_on() {
+            encrypted.clone_from(stored);
+            crc = encrypted::encrypt(encryption, &mut encrypted);
+            stored = &encrypted;
+        }
         let stored_len = stored.len();
-        let position = self.append(id, stored, crc, Lens::of(stored_len, encoded.len()));
+        let position = self.append(id, stored, crc, Lens::of(stored_len, encoded.len().max(stored_len)));
         if let (Ok(position), true) = (&position, level == 0 && self.may_expire(keyspace)) {
             self.note_expiry(*position, entries.records(count));
         }
@@ -215,6 +231,7 @@ impl<'a> VersionBuilder<'a> {
         }
         self.encoded = encoded;
         self.compressed = compressed;
+        self.encrypted = encrypted;
         position.map(|_| stored_len as u64)
     }
 
@@ -305,27 +322,34 @@ impl<'a> VersionBuilder<'a> {
         area.pieces().for_each(|piece| self.free(piece));
     }
 
-    /// Copies a node unchanged to a new place, as it is stored: in as many bytes as the tree has counted.
+    /// Copies a node to a new place, as it is stored, in as many bytes as the tree has counted: unchanged, or encrypted with the newest
+    /// data key.
     pub fn relocate(&mut self, id: NodeId, node: &StoredNode) -> Result<()> {
         let of_stored = || Lens::of(node.bytes().len(), node.bytes().len());
         let lens = self.base.table.address(id).map_or_else(of_stored, |address| address.lens());
-        let position = self.append(id, node.bytes(), node.crc(), lens)?;
+        let renewed = match self.pager.reader.encryption() {
+            encryption if encryption.is_on() => {
+                encrypted::renew(encryption, node.bytes()).map_err(|refusal| refused(id, 0, refusal))?
+            }
+            _ => None,
+        };
+        let position = match &renewed {
+            Some((bytes, crc)) => self.append(id, bytes, *crc, lens)?,
+            None => self.append(id, node.bytes(), node.crc(), lens)?,
+        };
         if node.name().level == 0 && self.may_expire(node.name().keyspace) {
-            let node = node.open(self.pager.reader.frames(), &self.base.segments.dictionaries).map_err(
-                |refusal| {
-                    Error::corrupt(
-                        FILE,
-                        position.0,
-                        format!("{} ({id})", refusal.what),
-                        refusal.expected,
-                        refusal.found,
-                    )
-                },
-            )?;
+            let reader = &self.pager.reader;
+            let dictionaries = &self.base.segments.dictionaries;
+            let node = node.open(reader.encryption(), reader.frames(), dictionaries);
+            let node = node.map_err(|refusal| refused(id, position.0, refusal))?;
             self.note_expiry(position, (0..node.count()).map(|index| node.record(index)));
         }
         // Keep the cached node, which has memory of its own; the given one may lie in a read-ahead buffer.
         if let Some(cached) = self.replace(id) {
+            let cached = match renewed {
+                Some((bytes, crc)) => cached.stored_as(crc, bytes.len()),
+                None => cached,
+            };
             self.pager.admit(position, cached);
             self.admitted.push(position);
         }

@@ -47,6 +47,7 @@ impl Checkpoint {
             begun_flushes: version.begun_flushes.clone(),
             open_segment: Some(0),
             clock: (version.clock > 0).then_some(version.clock),
+            oldest_key: (version.oldest_key > 0).then_some(version.oldest_key),
             ..Edit::default()
         };
         for entry in version.segments.iter() {

@@ -26,6 +26,7 @@
 //!         | 26 kind keyspace seq flags nlen name                 an event for the change feed, behind an operation: a keyspace 1 created, 2 renamed, 3 dropped,
 //!                                                               4 ingested into; flags: 1 records may expire, 2 values merge,
 //!                                                               4 they are large (format 12)
+//!         | 27 key                                              all nodes are encrypted with this data key or later ones (format 13)
 //!         | 8 n (id position lens crc)*n                          new addresses of nodes; lens: bits 0 to 25 bytes on the device, bits 26 to 31
 //!                                                               0, or n if it is compressed and has 2^(n/4) times as many, rounded up (format 11)
 //!         | 9 n (id)*n                                            ids set free
@@ -88,6 +89,8 @@ pub(crate) struct Edit {
     pub events: Vec<KeyspaceEvent>,
     /// What the database's clock says, in milliseconds since 1970.
     pub clock: Option<u64>,
+    /// The oldest data key that nodes may be encrypted with.
+    pub oldest_key: Option<u64>,
     /// Segments begun: number and first granule.
     pub segments: Vec<(u64, u32)>,
     /// Used bytes of segments, by segment number.
@@ -241,6 +244,10 @@ impl Edit {
             out.push(17);
             put_varint(out, time);
         }
+        if let Some(number) = self.oldest_key {
+            out.push(27);
+            put_varint(out, number);
+        }
         for (number, slot) in &self.segments {
             out.push(6);
             put_varint(out, *number);
@@ -338,6 +345,7 @@ impl Edit {
             Some(25) => self.keeping = Some(Keeping::decode(reader).ok_or("how the log is kept")?),
             Some(26) => self.events.push(KeyspaceEvent::decode(reader).ok_or("event of a keyspace")?),
             Some(20) => self.begun_flushes.push(decode_number(reader).ok_or("end of a queue")?),
+            Some(27) => self.oldest_key = Some(decode_number(reader).ok_or("oldest data key")?),
             Some(17) => self.clock = Some(decode_number(reader).ok_or("time")?),
             Some(18) => {
                 self.expiring.push(decode_expiring(reader).ok_or("what expires in a segment")?);
@@ -548,6 +556,7 @@ mod tests {
                 name: "ships".into(),
             }],
             clock: Some(1_790_000_000_000),
+            oldest_key: Some(300),
             segments: vec![(7, 1), (8, u32::MAX)],
             used: vec![(7, 4096)],
             expiring: vec![

@@ -20,9 +20,10 @@ mod salvage;
 pub(crate) use format::EDIT_MAX;
 #[cfg(any(fuzzing, test))]
 pub(crate) use format::seal;
-pub(crate) use replay::{Replayed, decode, replay, replay_on, replay_until, source_direct};
+pub(crate) use replay::{Replayed, decode, is_encrypted, replay, replay_on, replay_until, source_direct};
 pub(crate) use salvage::{Salvaged, identify, salvage};
 
+use crate::encryption::Encryption;
 use crate::error::{Error, Result};
 use crate::log_area::maplet::KeyHash;
 use crate::source::FileSource;
@@ -70,6 +71,7 @@ pub(crate) fn number_of(name: &str) -> Option<u64> {
 struct Output {
     volume: Arc<dyn Volume>,
     current: Current,
+    encryption: Encryption,
     file: FileId,
     len: u64,
     /// Bytes written since it was opened.
@@ -77,13 +79,23 @@ struct Output {
 }
 
 impl Output {
-    fn open(volume: Arc<dyn Volume>, current: Current, access: Access, len: u64) -> Result<Self> {
+    fn open(
+        volume: Arc<dyn Volume>,
+        (current, encryption): (Current, Encryption),
+        access: Access,
+        len: u64,
+    ) -> Result<Self> {
         let file = volume.open(&file_name(current.manifest), Access { write: true, ..access })?;
-        Ok(Self { volume, current, file, len, written: 0 })
+        Ok(Self { volume, current, encryption, file, len, written: 0 })
+    }
+
+    /// What its records are read and written by.
+    fn of(&self) -> (&Current, &Encryption) {
+        (&self.current, &self.encryption)
     }
 
     fn put(&mut self, epoch: u64, chained: bool, edit: &Edit) -> Result<()> {
-        let record = encode_record(&self.current, self.len, epoch, chained, edit)?;
+        let record = encode_record(self.of(), self.len, epoch, chained, edit)?;
         self.write(&record)
     }
 
@@ -129,16 +141,20 @@ pub(crate) struct Manifest {
 
 impl Manifest {
     /// Begins manifest number `current.manifest` with a checkpoint of `version` and makes it the valid one.
-    pub fn create(volume: Arc<dyn Volume>, current: Current, version: &Version) -> Result<Self> {
-        let mut next = NextManifest::begin(volume, current, version, 0)?;
+    pub fn create(volume: Arc<dyn Volume>, of: (Current, &Encryption), version: &Version) -> Result<Self> {
+        let mut next = NextManifest::begin(volume, of, version, 0)?;
         next.go_on(u64::MAX, None)?;
         let (output, checkpoint_len) = next.replace()?;
         Ok(Self::of(output, checkpoint_len))
     }
 
     /// Continues a manifest that was read to its end.
-    pub fn resume(volume: Arc<dyn Volume>, current: Current, replayed: &Replayed) -> Result<Self> {
-        let output = Output::open(volume, current, Access::default(), replayed.len)?;
+    pub fn resume(
+        volume: Arc<dyn Volume>,
+        (current, encryption): (Current, &Encryption),
+        replayed: &Replayed,
+    ) -> Result<Self> {
+        let output = Output::open(volume, (current, encryption.clone()), Access::default(), replayed.len)?;
         Ok(Self::of(output, replayed.checkpoint_len))
     }
 
@@ -226,9 +242,23 @@ impl Manifest {
     fn begin_next(&mut self, version: &Version) -> Result<NextManifest> {
         let current = self.output.current;
         let current = Current { manifest: current.manifest + 1, manifest_len: 0, ..current };
-        let next = NextManifest::begin(Arc::clone(&self.output.volume), current, version, self.output.len);
+        let next = NextManifest::begin(
+            Arc::clone(&self.output.volume),
+            (current, &self.output.encryption),
+            version,
+            self.output.len,
+        );
         self.next_estimate = estimate(version);
         next.inspect_err(|error| self.note_refusal(error))
+    }
+
+    /// Begins another manifest with a checkpoint of the current version, and switches to it.
+    pub fn renew(&mut self, version: &Version) -> Result<()> {
+        self.unless_failed(|manifest| {
+            manifest.give_up_next();
+            manifest.next = Some(manifest.begin_next(version)?);
+            manifest.go_on(version, u64::MAX)
+        })
     }
 
     /// Writes about `bytes` bytes to the next manifest, if there is one, and switches to it when it is

@@ -8,6 +8,7 @@ use super::reader::{list, record};
 use super::walker::{Follow, Found, Walker};
 use super::{Record, window};
 use crate::database_id::DatabaseId;
+use crate::encryption::Encryption;
 use crate::error::Result;
 use crate::operation::SeqNo;
 use psync::Volume;
@@ -40,7 +41,7 @@ impl LogCursor {
     pub fn read_until(
         &mut self,
         volume: &dyn Volume,
-        database: DatabaseId,
+        (database, encryption): (DatabaseId, &Encryption),
         until: SeqNo,
         apply: &mut dyn FnMut(&Record) -> Result<()>,
     ) -> Result<bool> {
@@ -80,7 +81,7 @@ impl LogCursor {
                 if last > until || head.first_seq != self.passed + 1 {
                     return Ok(false);
                 }
-                apply(&record(generation, &head, body))?;
+                apply(&record(encryption, &link.header, walker.at, &head, body)?)?;
                 self.passed = last;
             }
         }

@@ -2,8 +2,9 @@
 //! filled in when their position is known.
 //!
 //! ```text
-//! bytes:    room for a head │ body │ room for a head │ body │ …
+//! bytes:    room for a head │ body │ room for a trailer │ room for a head │ body │ …
 //! ```
+//! There are trailers if the database is encrypted. Then what is written is made elsewhere: after a refusal the bodies are needed once more.
 //!
 //! Invariants:
 //! 1. Sequence numbers are consecutive, also after records were retracted.
@@ -11,6 +12,7 @@
 
 use super::record::{BODY_LEN_MAX, HEAD_LEN, Lsn, RecordHeader, RecordPosition};
 use crate::database_id::DatabaseId;
+use crate::encryption::Encryption;
 use crate::operation::SeqNo;
 
 /// A longer write is split into pieces of about this many bytes, so that a full disk takes what fits.
@@ -22,11 +24,15 @@ pub(super) struct Pending {
     /// The allocation is kept for reuse.
     bytes: Vec<u8>,
     next_seq: SeqNo,
+    encryption: Encryption,
+    /// What is being written, if it is encrypted.
+    encrypted: Vec<u8>,
 }
 
 struct PendingRecord {
     first_seq: SeqNo,
     count: u32,
+    /// Bytes of the body, with its trailer.
     body_len: u32,
 }
 
@@ -49,7 +55,18 @@ pub(super) struct Heading {
 impl Pending {
     /// No pending records. The first record must have this sequence number.
     pub fn none(next_seq: SeqNo) -> Self {
-        Self { records: Vec::new(), bytes: Vec::new(), next_seq }
+        let (encryption, encrypted) = (Encryption::NONE, Vec::new());
+        Self { records: Vec::new(), bytes: Vec::new(), next_seq, encryption, encrypted }
+    }
+
+    /// From now on bodies are encrypted.
+    pub fn encrypt(&mut self, encryption: Encryption) {
+        debug_assert!(self.is_empty(), "none was appended without room for a trailer");
+        self.encryption = encryption;
+    }
+
+    pub fn encryption(&self) -> &Encryption {
+        &self.encryption
     }
 
     /// The sequence number that the next record must start with.
@@ -73,7 +90,9 @@ impl Pending {
         self.next_seq = first_seq + SeqNo::from(count);
         self.bytes.extend_from_slice(&[0; HEAD_LEN]);
         self.bytes.extend_from_slice(body);
-        self.records.push(PendingRecord { first_seq, count, body_len: body.len() as u32 });
+        let added = self.encryption.added();
+        self.bytes.resize(self.bytes.len() + added, 0);
+        self.records.push(PendingRecord { first_seq, count, body_len: (body.len() + added) as u32 });
     }
 
     /// See [`WalWriter::retract`](super::WalWriter::retract).
@@ -92,6 +111,8 @@ impl Pending {
         self.records.clear();
         self.bytes.clear();
         self.bytes.shrink_to(2 * WRITE_LEN);
+        self.encrypted.clear();
+        self.encrypted.shrink_to(WRITE_LEN);
     }
 
     /// Passes the records, as they stand in the file from byte `at` on, to `put`, in as few pieces as possible.
@@ -105,27 +126,43 @@ impl Pending {
         let &Heading { database, generation, epoch, durable } = heading;
         // The range that has its heads but was not passed on yet.
         let (mut begin, mut end) = (0, 0);
+        let is_encrypted = self.encryption.is_on();
+        self.encrypted.clear();
         for record in &self.records {
-            let (head_bytes, body) = self.bytes[end..][..record.len()].split_at_mut(HEAD_LEN);
-            let head = RecordHeader {
+            let bytes = &mut self.bytes[end..][..record.len()];
+            let bytes = if is_encrypted {
+                let from = self.encrypted.len();
+                self.encrypted.extend_from_slice(bytes);
+                &mut self.encrypted[from..]
+            } else {
+                bytes
+            };
+            let (head_bytes, body) = bytes.split_at_mut(HEAD_LEN);
+            let mut head = RecordHeader {
                 len: record.body_len,
-                body_crc: crc32c::crc32c(body),
+                body_crc: 0,
                 count: record.count,
                 epoch,
                 first_seq: record.first_seq,
                 durable,
             };
             let place = RecordPosition { database, generation, offset: at + (end - begin) as u64 };
+            if is_encrypted {
+                head.encrypt(&self.encryption, &place, body);
+            } else {
+                head.body_crc = crc32c::crc32c(body);
+            }
             head_bytes.copy_from_slice(&head.encode(&place));
             end += record.len();
             if end - begin >= WRITE_LEN {
-                put(at, &self.bytes[begin..end])?;
+                put(at, if is_encrypted { &self.encrypted } else { &self.bytes[begin..end] })?;
                 at += (end - begin) as u64;
                 begin = end;
+                self.encrypted.clear();
             }
         }
         if begin < end {
-            put(at, &self.bytes[begin..end])?;
+            put(at, if is_encrypted { &self.encrypted } else { &self.bytes[begin..end] })?;
             at += (end - begin) as u64;
         }
         Ok(at)

@@ -5,12 +5,13 @@
 //! dropped.
 
 use super::chain::{chain, newest_sound};
-use super::record::{Flaw, HEADER_LEN, Lsn, RecordHeader};
+use super::record::{Flaw, HEADER_LEN, Header, Lsn, RecordHeader, RecordPosition};
 use super::walker::{Follow, Found, Walker};
 use super::window;
 use super::window::{OpenLog, Witness, missing_file};
 use super::{Record, file_name, generation_of};
 use crate::database_id::DatabaseId;
+use crate::encryption::Encryption;
 use crate::error::{Error, Result};
 use crate::operation::SeqNo;
 use crate::source::Window;
@@ -108,12 +109,12 @@ pub(crate) fn list(volume: &dyn Volume) -> Result<Vec<u64>> {
 /// Errors of `apply` end the replay and are returned.
 pub(crate) fn replay(
     volume: &dyn Volume,
-    database: DatabaseId,
+    (database, encryption): (DatabaseId, &Encryption),
     low: u64,
     high: u64,
     apply: &mut dyn FnMut(Record) -> Result<()>,
 ) -> Result<Tail> {
-    replay_with(volume, window::open, database, low, high, apply)
+    replay_with(volume, window::open, (database, encryption), low, high, apply)
 }
 
 /// The same with what the device has of the log, where direct I/O is available: after a failed sync the page cache
@@ -123,18 +124,18 @@ pub(crate) fn replay(
 /// As [`replay`].
 pub(crate) fn replay_direct(
     volume: &dyn Volume,
-    database: DatabaseId,
+    (database, encryption): (DatabaseId, &Encryption),
     low: u64,
     high: u64,
     apply: &mut dyn FnMut(Record) -> Result<()>,
 ) -> Result<Tail> {
-    replay_with(volume, window::open_direct, database, low, high, apply)
+    replay_with(volume, window::open_direct, (database, encryption), low, high, apply)
 }
 
 fn replay_with(
     volume: &dyn Volume,
     open: OpenLog,
-    database: DatabaseId,
+    (database, encryption): (DatabaseId, &Encryption),
     low: u64,
     high: u64,
     apply: &mut dyn FnMut(Record) -> Result<()>,
@@ -165,7 +166,7 @@ fn replay_with(
                 Found::Record(head, body) => {
                     tail.records += 1;
                     tail.durable = tail.durable.max(head.durable);
-                    apply(record(link.header.generation, &head, body))?;
+                    apply(record(encryption, &link.header, walker.at, &head, body)?)?;
                 }
                 Found::End => break None,
                 Found::Bad(flaw) => break Some(flaw),
@@ -244,8 +245,23 @@ fn drop_unfinished(
     Ok(())
 }
 
-pub(super) fn record(generation: u64, head: &RecordHeader, body: Bytes) -> Record {
-    Record { generation, first_seq: head.first_seq, count: head.count, body }
+/// The record that ends at byte `end` of the file with this header.
+///
+/// # Errors
+/// Damage if it cannot be decrypted: its checksum was right, so no crash has cut it off.
+pub(super) fn record(
+    encryption: &Encryption,
+    header: &Header,
+    end: u64,
+    head: &RecordHeader,
+    body: Bytes,
+) -> Result<Record> {
+    let (database, generation) = (header.database, header.generation);
+    let place = RecordPosition { database, generation, offset: end - head.record_len() };
+    let body = head
+        .decrypt(encryption, &place, body)
+        .map_err(|flaw| flaw.at(file_name(generation), place.offset))?;
+    Ok(Record { generation, first_seq: head.first_seq, count: head.count, body })
 }
 
 pub(super) fn promised(flaw: Flaw, generation: u64, offset: u64, witness: &Witness) -> Error {

@@ -14,8 +14,10 @@
 
 use crate::bytecode::Reader;
 use crate::database_id::DatabaseId;
+use crate::encryption::{Encryption, TRAILER};
 use crate::error::Error;
 use crate::operation::SeqNo;
+use bytes::Bytes;
 use std::fmt;
 
 /// Bytes of a generation's header, as the format has it.
@@ -212,13 +214,14 @@ impl RecordPosition {
 /// offset  bytes
 ///  0      4      magic f6 57 b1 52
 ///  4      4      CRC-32C of database id, generation, offset of this record in the file, and bytes 8..40
-///  8      4      length of the body in bytes, at most 64 MiB
+///  8      4      length of the body in bytes, at most 64 MiB, and a trailer's 44 bytes if the database is encrypted
 /// 12      4      CRC-32C of the body
 /// 16      4      operations in the body: the sequence numbers it takes, at least 1
 /// 20      4      epoch of the writer: never goes down, and up after each attempt to write that failed
 /// 24      8      first sequence number
 /// 32      8      durable: everything below this LSN was durable when the record was made
-/// 40             the body
+/// 40             the body; if the database is encrypted, so is the body (see [`crate::encryption`]). Its context: database id, generation, offset
+///                of this record in the file, and bytes 16..40
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordHeader {
@@ -271,8 +274,8 @@ impl RecordHeader {
         if crc != computed {
             return Err(Flaw::new("the checksum of a log record's head", hex32(computed), hex32(crc)));
         }
-        if head.len as usize > BODY_LEN_MAX {
-            let most = format!("at most {BODY_LEN_MAX}");
+        if head.len as usize > BODY_LEN_MAX + TRAILER {
+            let most = format!("at most {}", BODY_LEN_MAX + TRAILER);
             return Err(Flaw::new("the length of a log record's body", most, head.len));
         }
         if head.count == 0 || head.first_seq.checked_add(u64::from(head.count)).is_none() {
@@ -280,6 +283,41 @@ impl RecordHeader {
             return Err(Flaw::new("the sequence numbers of a log record", "at least one, below 2^64", found));
         }
         Ok(head)
+    }
+
+    /// The context of the body's encryption.
+    fn context(&self, place: &RecordPosition) -> Vec<u8> {
+        let mut context = Vec::with_capacity(16 + 8 + 8 + HEAD_LEN - 16);
+        context.extend_from_slice(&place.database.0);
+        context.extend_from_slice(&place.generation.to_le_bytes());
+        context.extend_from_slice(&place.offset.to_le_bytes());
+        context.extend_from_slice(&self.encode(place)[16..]);
+        context
+    }
+
+    /// Encrypts the body, which has room for the trailer behind it, and sets its checksum.
+    pub fn encrypt(&mut self, encryption: &Encryption, place: &RecordPosition, body: &mut [u8]) {
+        encryption.encrypt_in_place(&self.context(place), body);
+        self.body_crc = crc32c::crc32c(body);
+    }
+
+    /// Decrypts what [`RecordHeader::encrypt`] has encrypted.
+    pub fn decrypt(
+        &self,
+        encryption: &Encryption,
+        place: &RecordPosition,
+        body: Bytes,
+    ) -> std::result::Result<Bytes, Flaw> {
+        if !encryption.is_on() {
+            return Ok(body);
+        }
+        let mut body = Vec::from(body);
+        let len = encryption.decrypt(&self.context(place), &mut body).map_err(|why| {
+            let (expected, found) = why.told();
+            Flaw::new("the encryption of a log record", expected, found)
+        })?;
+        body.truncate(len);
+        Ok(body.into())
     }
 
     /// Bytes of head and body.
@@ -445,7 +483,7 @@ mod tests {
     #[test]
     fn sound_checksums_do_not_excuse_nonsense() {
         for nonsense in [
-            RecordHeader { len: BODY_LEN_MAX as u32 + 1, ..head() },
+            RecordHeader { len: (BODY_LEN_MAX + TRAILER) as u32 + 1, ..head() },
             RecordHeader { count: 0, ..head() },
             RecordHeader { first_seq: u64::MAX - 1, ..head() },
         ] {

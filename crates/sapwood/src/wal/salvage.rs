@@ -7,14 +7,16 @@
 //! 3. Memory: one window ([`crate::source`]), and one record.
 
 use super::chain::read_header;
-use super::reader::{list, record, replay};
+use super::reader::{list, replay};
 use super::record::{HEAD_LEN, HEADER_LEN, Header, RecordHeader, RecordPosition};
 use super::window::{missing_file, open_if_there, scan};
 use super::{Record, file_name};
 use crate::database_id::DatabaseId;
+use crate::encryption::Encryption;
 use crate::error::{Error, Result};
 use crate::operation::SeqNo;
 use crate::source::{FileSource, Source, Window};
+use bytes::Bytes;
 use psync::Volume;
 
 /// What was found of a log.
@@ -37,20 +39,21 @@ pub(crate) enum Salvage<'r> {
 /// Reads the generations from `low` on, of which there were some up to `high`. Errors of `take` end it.
 pub(crate) fn salvage(
     volume: &dyn Volume,
-    database: DatabaseId,
+    of: (DatabaseId, &Encryption),
     (low, high): (u64, u64),
     take: &mut dyn FnMut(Salvage<'_>) -> Result<()>,
 ) -> Result<SalvagedLog> {
-    match replay(volume, database, low, high, &mut |_| Ok(())) {
+    match replay(volume, of, low, high, &mut |_| Ok(())) {
         Ok(tail) => {
-            replay(volume, database, low, high, &mut |record| take(Salvage::Next(&record)))?;
+            replay(volume, of, low, high, &mut |record| take(Salvage::Next(&record)))?;
             let dropped = tail.truncated.map_or(0, |truncated| truncated.dropped);
             Ok(SalvagedLog { damage: None, dropped })
         }
         Err(error @ (Error::NewerFormat { .. } | Error::OlderFormat { .. })) => Err(error),
         Err(error) => {
+            let (database, encryption) = of;
             let generations = generations(volume, database, low, high)?;
-            let mut reading = Reading { volume, database, next: None, damage: None };
+            let mut reading = Reading { volume, database, encryption, next: None, damage: None };
             for generation in &generations {
                 reading.generation(generation, take)?;
             }
@@ -109,6 +112,7 @@ pub(crate) fn database_of(volume: &dyn Volume, generation: u64) -> Option<Databa
 struct Reading<'v> {
     volume: &'v dyn Volume,
     database: DatabaseId,
+    encryption: &'v Encryption,
     /// The sequence number that comes next, once it is known.
     next: Option<SeqNo>,
     damage: Option<Error>,
@@ -126,8 +130,8 @@ impl Reading<'_> {
         if self.damage.is_none() {
             loop {
                 match self.record(&mut window, found, at) {
-                    Ok(Some(record)) => {
-                        at += (HEAD_LEN + record.body.len()) as u64;
+                    Ok(Some((record, len))) => {
+                        at += len;
                         self.next = Some(record.first_seq + u64::from(record.count));
                         take(Salvage::Next(&record))?;
                     }
@@ -142,8 +146,13 @@ impl Reading<'_> {
         self.behind(&mut window, found, at, take)
     }
 
-    /// The record there; `None` at the end of the generation.
-    fn record(&self, window: &mut Window<FileSource<'_>>, found: &Found, at: u64) -> Result<Option<Record>> {
+    /// The record there, and its bytes; `None` at the end of the generation.
+    fn record(
+        &self,
+        window: &mut Window<FileSource<'_>>,
+        found: &Found,
+        at: u64,
+    ) -> Result<Option<(Record, u64)>> {
         if found.stop == Some(at) {
             return Ok(None);
         }
@@ -154,7 +163,12 @@ impl Reading<'_> {
         read.map(Some)
     }
 
-    fn whole_record(&self, window: &mut Window<FileSource<'_>>, found: &Found, at: u64) -> Result<Record> {
+    fn whole_record(
+        &self,
+        window: &mut Window<FileSource<'_>>,
+        found: &Found,
+        at: u64,
+    ) -> Result<(Record, u64)> {
         let name = file_name(found.number);
         let place = RecordPosition { database: self.database, generation: found.number, offset: at };
         let head = RecordHeader::decode(window.get(at, HEAD_LEN)?, &place);
@@ -170,7 +184,14 @@ impl Reading<'_> {
         }
         let body = window.copy(at + HEAD_LEN as u64, head.len as usize)?;
         head.check_body(&body).map_err(|flaw| flaw.at(&*name, at))?;
-        Ok(record(found.number, &head, body))
+        Ok((self.decrypted(&place, &head, body)?, head.record_len()))
+    }
+
+    fn decrypted(&self, place: &RecordPosition, head: &RecordHeader, body: Bytes) -> Result<Record> {
+        let body = head.decrypt(self.encryption, place, body);
+        let body = body.map_err(|flaw| flaw.at(file_name(place.generation), place.offset))?;
+        let (first_seq, count) = (head.first_seq, head.count);
+        Ok(Record { generation: place.generation, first_seq, count, body })
     }
 
     /// Passes on what can be read from there on.
@@ -194,7 +215,9 @@ impl Reading<'_> {
             let Ok(body) = window.copy(body_at, head.len as usize) else { continue };
             if head.check_body(&body).is_ok() {
                 at = offset + head.record_len();
-                take(Salvage::Behind(&record(found.number, &head, body)))?;
+                let place = RecordPosition { database: self.database, generation: found.number, offset };
+                let Ok(record) = self.decrypted(&place, &head, body) else { continue };
+                take(Salvage::Behind(&record))?;
             }
         }
         Ok(())

@@ -15,6 +15,7 @@ use super::walker::{Follow, Found, Walker};
 use super::writer::WalWriter;
 use super::{Record, file_name, window};
 use crate::database_id::DatabaseId;
+use crate::encryption::Encryption;
 use crate::error::{Error, Result};
 use crate::operation::SeqNo;
 use crate::source::Source;
@@ -59,6 +60,7 @@ pub(crate) enum Since {
 /// Reads on and on. See the module.
 pub(crate) struct LogSince {
     volume: Arc<dyn Volume>,
+    encryption: Encryption,
     next_seq: SeqNo,
     walker: Option<Walker<OpenLog>>,
     /// The files after the walker's.
@@ -76,8 +78,8 @@ struct Place {
 
 impl LogSince {
     /// Reads from this operation on.
-    pub fn new(volume: Arc<dyn Volume>, next_seq: SeqNo) -> Self {
-        Self { volume, next_seq, walker: None, links: VecDeque::new(), at: None }
+    pub fn new(volume: Arc<dyn Volume>, encryption: Encryption, next_seq: SeqNo) -> Self {
+        Self { volume, encryption, next_seq, walker: None, links: VecDeque::new(), at: None }
     }
 
     /// Whether everything up to there has been read.
@@ -110,7 +112,8 @@ impl LogSince {
                         return Ok(Since::Beyond { last: head.first_seq - 1 });
                     }
                     self.next_seq = head.next_seq();
-                    return Ok(Since::Record(record(walker.header.generation, &head, body)));
+                    let record = record(&self.encryption, &walker.header, walker.at, &head, body)?;
+                    return Ok(Since::Record(record));
                 }
                 Found::Bad(flaw) => return Err(flaw.at(file_name(walker.header.generation), walker.at)),
                 Found::End => {

@@ -8,6 +8,7 @@ mod stored;
 mod unbegun;
 
 use crate::database_id::DatabaseId;
+use crate::encryption::Encryption;
 use crate::error::Result;
 use crate::wal::{Record, Tail, WalWriter, replay};
 use psync::Simulated;
@@ -22,7 +23,7 @@ fn begin(volume: &Simulated) -> WalWriter {
 /// All records from generation `low` on, where the manifest knows of those up to `high`.
 fn read(volume: &Simulated, low: u64, high: u64) -> Result<(Vec<Record>, Tail)> {
     let mut records = Vec::new();
-    let tail = replay(volume, DATABASE, low, high, &mut |record| {
+    let tail = replay(volume, (DATABASE, &Encryption::NONE), low, high, &mut |record| {
         records.push(record);
         Ok(())
     })?;

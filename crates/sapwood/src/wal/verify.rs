@@ -14,6 +14,7 @@ use super::window;
 use super::writer::WalWriter;
 use super::{Record, file_name};
 use crate::database_id::DatabaseId;
+use crate::encryption::Encryption;
 use crate::error::{Error, Result};
 use psync::Volume;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 pub(crate) struct KeptLog {
     volume: Arc<dyn Volume>,
     database: DatabaseId,
+    encryption: Encryption,
     low: u64,
     /// The generation that was the current one.
     generation: u64,
@@ -34,7 +36,8 @@ impl WalWriter {
     pub fn keep(&mut self, low: u64) -> KeptLog {
         self.readers += 1;
         let (generation, len) = (self.current.number, self.current.len);
-        KeptLog { volume: Arc::clone(&self.volume), database: self.database, low, generation, len }
+        let (volume, encryption) = (Arc::clone(&self.volume), self.pending.encryption().clone());
+        KeptLog { volume, database: self.database, encryption, low, generation, len }
     }
 
     /// Ends what [`WalWriter::keep`] began. The next [`WalWriter::take_below`] takes what was kept.
@@ -84,7 +87,8 @@ impl KeptLog {
             follow = loop {
                 match walker.next()? {
                     Found::Record(head, body) => {
-                        if let Err(wrong) = each(&record(link.header.generation, &head, body)) {
+                        let record = record(&self.encryption, &link.header, walker.at, &head, body);
+                        if let Err(wrong) = record.and_then(|record| each(&record)) {
                             damage.push(wrong);
                             break None;
                         }

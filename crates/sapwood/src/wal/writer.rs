@@ -24,6 +24,7 @@ use super::rewrite::rewrite_unsynced;
 use super::zeroing::Steps;
 use super::{Tail, file_name};
 use crate::database_id::DatabaseId;
+use crate::encryption::Encryption;
 use crate::error::{Error, Result};
 use crate::operation::SeqNo;
 use psync::{Access, AlignedBuffer, Read, Volume, Write};
@@ -142,6 +143,12 @@ impl WalWriter {
             old_syncs: Arc::default(),
             failure: None,
         })
+    }
+
+    /// From now on records are encrypted.
+    pub fn encrypted(mut self, encryption: &Encryption) -> Self {
+        self.pending.encrypt(encryption.clone());
+        self
     }
 
     /// The current generation.

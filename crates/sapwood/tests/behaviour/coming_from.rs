@@ -2,7 +2,7 @@
 
 use sapwood::backup::{Directory, Restore};
 use sapwood::repair::Repair;
-use sapwood::{Compression, Database, Durability, KeyspaceOptions, Result};
+use sapwood::{Compression, Database, Durability, EncryptionKey, KeyspaceOptions, Result};
 use std::time::Duration;
 
 const PAGE: &str = include_str!("../../../../docs/coming-from.md");
@@ -82,6 +82,12 @@ fn the_lines_of_the_page_run() -> Result<()> {
     let (broken, repaired) = (copy, directory.path().join("repaired"));
     Repair::of(&broken).into_directory(&repaired)?;
     assert!(broken.exists() && repaired.exists());
+    {
+        let path = &directory.path().join("encrypted");
+        let (key, new_key) = (EncryptionKey::generate()?, EncryptionKey::generate()?);
+        let db = Database::builder().encryption_key(key).open(path)?;
+        db.change_encryption_key(&new_key)?;
+    }
     ships.clear()?;
     db.drop_keyspace("old")?;
     db.rename_keyspace("ships", "vessels")?;

@@ -5,6 +5,7 @@ mod concurrent;
 mod copy_on_write;
 mod cursor;
 mod emptied;
+mod encryption;
 mod expiry;
 mod keyspaces;
 mod len_estimate;

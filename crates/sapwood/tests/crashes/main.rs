@@ -3,6 +3,7 @@
 mod changes;
 mod closing;
 mod damage;
+mod encrypted;
 mod failed_sync;
 mod faults;
 mod followers;

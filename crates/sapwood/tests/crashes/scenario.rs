@@ -5,7 +5,9 @@ use psync::{Simulated, Volume};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sapwood::merge::Append;
-use sapwood::{Builder, Compression, Database, Durability, Error, Expiry, Keyspace, KeyspaceOptions};
+use sapwood::{
+    Builder, Compression, Database, Durability, EncryptionKey, Error, Expiry, Keyspace, KeyspaceOptions,
+};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,6 +23,8 @@ thread_local! {
     /// The time of the databases that this thread opens, in milliseconds: it goes on with the workload, so that a seed makes
     /// the same happen each time.
     static TIME: Cell<u64> = const { Cell::new(0) };
+    /// Whether they are encrypted.
+    static ENCRYPTED: Cell<bool> = const { Cell::new(false) };
 }
 
 fn at(millis: u64) -> SystemTime {
@@ -30,7 +34,8 @@ fn at(millis: u64) -> SystemTime {
 /// Options that make everything happen often: tiny leaves, little memory, flushes within the commits.
 pub fn options() -> Builder {
     let builder = Database::builder().memory(4 << 20).leaf_len(512).segment_span(1 << 20);
-    builder.clock(|| at(TIME.get())).background_threads(0)
+    let builder = builder.clock(|| at(TIME.get())).background_threads(0);
+    if ENCRYPTED.get() { builder.encryption_key(EncryptionKey::from_bytes([7; 32])) } else { builder }
 }
 
 /// A volume on which every second seed has windows to store to.
@@ -81,6 +86,7 @@ impl Workload {
     pub fn new(seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         TIME.set(1_000_000);
+        ENCRYPTED.set(seed % 5 == 4);
         let (keys, value_max) = match rng.random_range(0..20) {
             // Values so large that segments fill, die and are collected.
             0..3 => (200, 12_000),

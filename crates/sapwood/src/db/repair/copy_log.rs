@@ -8,7 +8,7 @@
 //! 2. What was merged into a value that is lost, or may be an older one, is not merged into nothing: the record is left out.
 //! 3. Memory: one record, and the keys that are left out.
 
-use crate::database_id::DatabaseId;
+use crate::db::repair::output::New;
 use crate::db::repair::plan::recover;
 use crate::db::repair::report::{Losses, RepairedLog};
 use crate::db::replay::check_record;
@@ -16,7 +16,6 @@ use crate::error::{Error, Result};
 use crate::operation::{KeyRange, KeyspaceId, Operation, Operations, SeqNo, put_remove, put_remove_range};
 use crate::version::Version;
 use crate::wal::{self, Record, Salvage, Tail, WalWriter};
-use psync::Volume;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -32,8 +31,7 @@ pub(super) struct Removals {
 
 /// See the module.
 pub(super) struct CopyLog<'a> {
-    volume: &'a Arc<dyn Volume>,
-    database: DatabaseId,
+    new: &'a New,
     pub version: &'a mut Version,
     /// Whether the version is the newest one; else the log begins where it begins.
     is_known: bool,
@@ -49,15 +47,10 @@ pub(super) struct CopyLog<'a> {
 }
 
 impl<'a> CopyLog<'a> {
-    pub fn new(
-        (volume, database): (&'a Arc<dyn Volume>, DatabaseId),
-        version: &'a mut Version,
-        is_known: bool,
-    ) -> Self {
+    pub fn new(new: &'a New, version: &'a mut Version, is_known: bool) -> Self {
         let flushed = version.flushed_seq;
         Self {
-            volume,
-            database,
+            new,
             version,
             is_known,
             writer: None,
@@ -136,7 +129,8 @@ impl<'a> CopyLog<'a> {
             Some(writer) => writer,
             None => {
                 let begin = Tail { next_seq: self.next, ..Tail::none() };
-                let made = WalWriter::create(Arc::clone(self.volume), self.database, &begin)?;
+                let made = WalWriter::create(Arc::clone(&self.new.volume), self.new.database, &begin)?
+                    .encrypted(&self.new.encryption);
                 self.writer.insert(made)
             }
         };
@@ -164,7 +158,10 @@ impl<'a> CopyLog<'a> {
         }
         if self.writer.is_none() {
             let begin = Tail { next_seq: self.next, ..Tail::none() };
-            self.writer = Some(WalWriter::create(Arc::clone(self.volume), self.database, &begin)?);
+            self.writer = Some(
+                WalWriter::create(Arc::clone(&self.new.volume), self.new.database, &begin)?
+                    .encrypted(&self.new.encryption),
+            );
         }
         self.write()
     }

@@ -5,6 +5,7 @@
 //! 2. A read that fails is a damaged node: what cannot be read is lost like what is wrong.
 //! 3. Memory: [`GROUP`] bytes of nodes at a time, or one node.
 
+use crate::encryption::Encryption;
 use crate::error::{DATA, Error};
 use crate::operation::KeyspaceId;
 use crate::storage::compressed::StoredNode;
@@ -33,6 +34,7 @@ pub(super) struct OldNodes<'a> {
     pub file: Option<FileId>,
     pub len: u64,
     pub version: &'a Version,
+    pub encryption: &'a Encryption,
     pub frames: Arc<Frames>,
 }
 
@@ -133,7 +135,9 @@ impl OldNodes<'_> {
             let found = format!("{} of keyspace {}", name.id, name.keyspace.0);
             return Err(wrong("what a node says that it is", format!("{id} of {keyspace:?}"), found));
         }
-        let node = stored.open(&self.frames, &self.version.segments.dictionaries).map_err(refused)?;
+        let node = stored
+            .open(self.encryption, &self.frames, &self.version.segments.dictionaries)
+            .map_err(refused)?;
         Ok(Found { stored, node, address })
     }
 }

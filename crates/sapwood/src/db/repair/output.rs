@@ -4,13 +4,16 @@
 //! 1. Nodes keep their ids, so what refers to them stays right; new nodes have ids above all others.
 //! 2. Memory: a buffer of [`BUFFER`] bytes, an edit of [`EDIT`] addresses, and the version.
 
+use crate::database_id::DatabaseId;
 use crate::db::repair::old_nodes::Found;
+use crate::encryption::Encryption;
 use crate::error::{DATA, Error, Result};
 use crate::expiry::expires_at;
 use crate::log_area::maplet::KeyHash;
 use crate::operation::KeyspaceId;
 use crate::storage::data_file::least_len;
 use crate::storage::dictionary::Dictionary;
+use crate::storage::encrypted;
 use crate::storage::entries::Entries;
 use crate::storage::mapping_table::{Address, Lens, Position};
 use crate::storage::node::{self, Name, NodeId, entry_len};
@@ -36,10 +39,19 @@ pub(super) struct Run {
     pub fresh: u32,
 }
 
+/// The new database, before it has anything.
+pub(super) struct New {
+    pub volume: Arc<dyn Volume>,
+    pub data: FileId,
+    pub database: DatabaseId,
+    pub encryption: Encryption,
+}
+
 /// See the module.
 pub(super) struct Output {
     pub volume: Arc<dyn Volume>,
     pub data: FileId,
+    pub encryption: Encryption,
     pub version: Version,
     /// Of the nodes that are made.
     pub epoch: u64,
@@ -67,7 +79,7 @@ impl Drop for Output {
 impl Output {
     /// Of a version like `old`, but without nodes. Ids from `next_id` on are new.
     pub fn new(
-        (volume, data): (Arc<dyn Volume>, FileId),
+        New { volume, data, encryption, .. }: &New,
         old: &Version,
         (epoch, next_id): (u64, u64),
     ) -> Self {
@@ -83,8 +95,9 @@ impl Output {
         };
         version.segments.dictionaries = old.segments.dictionaries.clone();
         Self {
-            volume,
-            data,
+            volume: Arc::clone(volume),
+            data: *data,
+            encryption: encryption.clone(),
             version,
             epoch,
             slots: Arc::default(),
@@ -187,9 +200,15 @@ impl Output {
         let records = entries.records(entries.len());
         let compressed =
             tree.compressor.compress(name, &encoded, records, (dictionary.as_deref(), 0), &mut packed);
-        let (stored, crc) = compressed.map_or((&encoded, crc), |crc| (&packed, crc));
+        let (mut stored, mut crc) = compressed.map_or((&encoded, crc), |crc| (&packed, crc));
+        let mut encrypted = Vec::new();
+        if self.encryption.is_on() {
+            encrypted.clone_from(stored);
+            crc = encrypted::encrypt(&self.encryption, &mut encrypted);
+            stored = &encrypted;
+        }
         let len = stored.len() as u64;
-        let lens = Lens::of(stored.len(), encoded.len());
+        let lens = Lens::of(stored.len(), encoded.len().max(stored.len()));
         let appended = self.append(id, stored, crc, lens);
         self.scratch = (encoded, packed);
         appended?;

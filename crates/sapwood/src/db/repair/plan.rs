@@ -8,7 +8,9 @@
 //! ```
 
 use crate::database_id::DatabaseId;
-use crate::error::{Error, Result};
+use crate::db::open::refuse_lost_keys;
+use crate::encryption::{self, Encryption, EncryptionKey};
+use crate::error::{Error, KeyProblem, Result};
 use crate::operation::{KeyspaceId, SeqNo};
 use crate::storage::reader::FILE as DATA_FILE;
 use crate::version::current::{self, Current, FORMAT};
@@ -27,6 +29,7 @@ const SPANS: [u32; 16] = [26, 20, 21, 22, 23, 24, 25, 27, 28, 29, 30, 16, 17, 18
 /// See the module.
 pub(super) struct Plan {
     pub current: Current,
+    pub encryption: Encryption,
     pub version: Version,
     /// The epoch up to which the version is whole.
     pub whole_to: Option<u64>,
@@ -40,7 +43,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub fn of(volume: &dyn Volume) -> Result<Self> {
+    pub fn of(volume: &dyn Volume, key: Option<&EncryptionKey>) -> Result<Self> {
         let entries = volume.list()?;
         let has = |name: &str| entries.iter().any(|entry| entry.name == name);
         let mut manifests: Vec<_> =
@@ -61,9 +64,10 @@ impl Plan {
                 None
             }
         };
+        let encryption = encryption_of(volume, &manifests, key)?;
         let mut best: Option<Salvaged> = None;
         if let Some(current) = &named {
-            best = manifest::salvage(volume, current)?;
+            best = manifest::salvage(volume, (current, &encryption))?;
             if best.is_none() {
                 let what = "the manifest that CURRENT names is missing";
                 let name = manifest::file_name(current.manifest);
@@ -78,7 +82,7 @@ impl Plan {
             for number in
                 manifests.iter().filter(|number| named.is_none_or(|named| named.manifest != **number))
             {
-                let found = other(volume, *number, named.as_ref())?;
+                let found = other(volume, (*number, &encryption), named.as_ref())?;
                 let is_better =
                     |found: &Salvaged| best.as_ref().is_none_or(|best| found.whole_to > best.whole_to);
                 if let Some(found) = found.filter(is_better) {
@@ -114,6 +118,7 @@ impl Plan {
         let (oldest, newest) = (generations.iter().min(), generations.iter().max());
         let mut plan = Self {
             current,
+            encryption,
             generations: (version.wal_low, version.wal_high),
             version,
             whole_to,
@@ -148,9 +153,22 @@ impl Plan {
             Ok(())
         };
         let (low, high) = self.generations;
-        wal::salvage(volume, self.current.database, (low, high), &mut take)?;
+        wal::salvage(volume, (self.current.database, &self.encryption), (low, high), &mut take)?;
         let has_low = volume.list()?.iter().any(|entry| entry.name == wal::file_name(low));
         Ok(first.map_or(has_low, |first| first <= flushed + 1))
+    }
+}
+
+/// The data keys, whichever of the manifests counts. Without them nothing can be saved.
+fn encryption_of(volume: &dyn Volume, manifests: &[u64], key: Option<&EncryptionKey>) -> Result<Encryption> {
+    let path = volume.describe();
+    if let Some(content) = encryption::content(volume)? {
+        return Encryption::of_copy(&content, key, &path);
+    }
+    manifests.iter().try_for_each(|number| refuse_lost_keys(volume, *number))?;
+    match key {
+        None => Ok(Encryption::NONE),
+        Some(_) => Err(Error::EncryptionKey { path, problem: KeyProblem::Needless }),
     }
 }
 
@@ -181,16 +199,21 @@ fn free_name(version: &Version, mut name: String) -> Arc<str> {
 }
 
 /// What is left of another manifest than the one that `CURRENT` names, or of any if that is lost.
-fn other(volume: &dyn Volume, number: u64, named: Option<&Current>) -> Result<Option<Salvaged>> {
+fn other(
+    volume: &dyn Volume,
+    (number, encryption): (u64, &Encryption),
+    named: Option<&Current>,
+) -> Result<Option<Salvaged>> {
     if let Some(named) = named {
-        return manifest::salvage(volume, &Current { manifest: number, manifest_len: 0, ..*named });
+        let current = Current { manifest: number, manifest_len: 0, ..*named };
+        return manifest::salvage(volume, (&current, encryption));
     }
     let Some(current) = manifest::identify(volume, number)? else { return Ok(None) };
     // Only the right span makes positions lie in segments.
     let mut best: Option<Salvaged> = None;
     for span in SPANS {
         let current = Current { span: 1 << span, ..current };
-        let Some(found) = manifest::salvage(volume, &current)? else { return Ok(None) };
+        let Some(found) = manifest::salvage(volume, (&current, encryption))? else { return Ok(None) };
         if found.damage.is_none() {
             return Ok(Some(found));
         }

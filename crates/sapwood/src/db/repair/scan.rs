@@ -5,6 +5,7 @@
 //! 2. What was in the file when the manifest was last known is counted only if that says so: the rest was dead already.
 //! 3. Memory: one window, one node, and the newest epoch of each id.
 
+use crate::encryption::Encryption;
 use crate::error::Result;
 use crate::source::{FileSource, Source, Window};
 use crate::storage::compressed::StoredNode;
@@ -40,6 +41,7 @@ impl Newest {
 /// What is known of the nodes in the file.
 pub(super) struct Known<'v> {
     pub version: &'v Version,
+    pub encryption: &'v Encryption,
     /// The epoch up to which the version is whole.
     pub whole_to: Option<u64>,
 }

@@ -144,14 +144,17 @@ impl Sweep<'_, '_> {
     fn index(&mut self, done: Option<&Start>) -> Result<(BTreeSet<Start>, bool)> {
         let (mut starts, mut bytes, mut is_last) = (BTreeSet::new(), 0, true);
         let (room, frames) = (self.room, Arc::clone(&self.frames));
-        let dictionaries = &self.known.version.segments.dictionaries;
+        let Known { version, encryption, .. } = self.known;
+        let dictionaries = &version.segments.dictionaries;
         let len = |start: &Start| start.1.len() + 96;
         let mut take = |stored: StoredNode, at: u64| {
             if stored.name().is_inner() {
                 return Ok(());
             }
             // One that cannot be unpacked comes first, with no key: it is only counted.
-            let key = stored.open(&frames, dictionaries).map_or(Vec::new(), |node| node.key(0).to_vec());
+            let key = stored
+                .open(encryption, &frames, dictionaries)
+                .map_or(Vec::new(), |node| node.key(0).to_vec());
             let start = (stored.name().keyspace, key, at);
             if done.is_some_and(|done| start <= *done) {
                 return Ok(());
@@ -177,7 +180,8 @@ impl Sweep<'_, '_> {
         let len = stored_len(self.source.get(at, HEADER).ok()?)?;
         let stored = StoredNode::decode(self.source.copy(at, len).ok()?).ok()?;
         let keyspace = stored.name().keyspace;
-        let opened = stored.open(&self.frames, &self.known.version.segments.dictionaries);
+        let opened =
+            stored.open(self.known.encryption, &self.frames, &self.known.version.segments.dictionaries);
         Some(opened.map_err(|_| keyspace))
     }
 }

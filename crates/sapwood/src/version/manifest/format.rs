@@ -9,15 +9,16 @@
 //!      8    4  format version                   4    4  len of the payload
 //!     12   16  database id                      8    4  CRC-32C, see below
 //!     28    8  manifest number                 12    8  epoch of the version after this edit
-//!     36    8  epoch of the checkpoint          20    1  1: the next record belongs to it, else 0
-//!     44    4  zero                            21  len  payload: an edit
+//!     36    8  epoch of the checkpoint          20    1  1: the next record belongs to it, else 0; and 2 if it is encrypted
+//!     44    4  zero                            21  len  payload: an edit, which may be encrypted
 //!     48    4  CRC-32C of bytes 0..48
 //! ```
 //! A record's CRC covers database id, manifest number, the record's offset, and its bytes from 12 on, so a
-//! record of another place, file or database is not accepted.
-//!
+//! record of another place, file or database is not accepted. The context of its encryption ([`crate::encryption`])
+//! is the same without the payload.
 
 use crate::bytecode::Reader;
+use crate::encryption::{Encryption, TRAILER};
 use crate::error::{Error, Result};
 use crate::version::current::Current;
 use crate::version::edit::Edit;
@@ -44,8 +45,21 @@ pub(super) fn encode_header(current: &Current, epoch: u64) -> Vec<u8> {
     out
 }
 
+/// Tags of the format: bits of byte 20.
+const CHAINED: u8 = 1;
+const ENCRYPTED: u8 = 2;
+
+/// The context of a record's encryption.
+fn context(current: &Current, offset: u64, record: &[u8]) -> Vec<u8> {
+    let mut context = current.database.0.to_vec();
+    context.extend_from_slice(&current.manifest.to_le_bytes());
+    context.extend_from_slice(&offset.to_le_bytes());
+    context.extend_from_slice(&record[12..RECORD_HEADER]);
+    context
+}
+
 pub(super) fn encode_record(
-    current: &Current,
+    (current, encryption): (&Current, &Encryption),
     offset: u64,
     epoch: u64,
     chained: bool,
@@ -55,10 +69,12 @@ pub(super) fn encode_record(
     out.extend_from_slice(RECORD_MAGIC);
     out.extend_from_slice(&[0; 8]);
     out.extend_from_slice(&epoch.to_le_bytes());
-    out.push(u8::from(chained));
+    out.push(u8::from(chained) * CHAINED + u8::from(encryption.is_on()) * ENCRYPTED);
     edit.encode(&mut out);
+    let context = context(current, offset, &out);
+    encryption.encrypt(&context, &mut out, RECORD_HEADER);
     let payload_len = out.len() - RECORD_HEADER;
-    if payload_len > EDIT_MAX {
+    if payload_len > EDIT_MAX + encryption.added() {
         return Err(Error::BatchTooLarge { len: payload_len, max: EDIT_MAX });
     }
     out[4..8].copy_from_slice(&(payload_len as u32).to_le_bytes());
@@ -112,18 +128,37 @@ pub(super) fn record_len(header: &[u8]) -> Option<u64> {
         return None;
     }
     let payload_len = reader.u32()? as usize;
-    (payload_len <= EDIT_MAX).then_some((RECORD_HEADER + payload_len) as u64)
+    (payload_len <= EDIT_MAX + TRAILER).then_some((RECORD_HEADER + payload_len) as u64)
 }
 
-pub(super) fn decode_record(current: &Current, offset: u64, bytes: &[u8]) -> Option<Record> {
+/// Whether a record that begins with these bytes is encrypted.
+pub(super) fn says_encrypted(header: &[u8]) -> bool {
+    record_len(header).is_some() && header.get(20).is_some_and(|flags| flags & ENCRYPTED != 0)
+}
+
+pub(super) fn decode_record(
+    (current, encryption): (&Current, &Encryption),
+    offset: u64,
+    bytes: &mut [u8],
+) -> Option<Record> {
     let mut reader = Reader::new(bytes);
     let (_magic, _len) = (reader.u32()?, reader.u32()?);
     let crc = reader.u32()?;
     let epoch = reader.u64()?;
-    let chained = reader.u8()?;
-    if chained > 1 || record_checksum(current, offset, bytes) != crc {
+    let flags = reader.u8()?;
+    if flags > CHAINED | ENCRYPTED || record_checksum(current, offset, bytes) != crc {
         return None;
     }
-    let edit = Edit::decode(&bytes[RECORD_HEADER..]);
-    Some(Record { epoch, chained: chained == 1, edit, len: bytes.len() as u64 })
+    let (len, chained) = (bytes.len() as u64, flags & CHAINED != 0);
+    let context = context(current, offset, bytes);
+    let payload = &mut bytes[RECORD_HEADER..];
+    let edit = match (encryption.is_on(), flags & ENCRYPTED != 0) {
+        (false, true) => Err("encryption: there is no file KEYS"),
+        (true, false) => Err("encryption: it has none, and the database is encrypted"),
+        _ => encryption
+            .decrypt(&context, payload)
+            .map_err(|_| "encryption: it was changed, moved or forged, or KEYS is older")
+            .and_then(|len| Edit::decode(&payload[..len])),
+    };
+    Some(Record { epoch, chained, edit, len })
 }

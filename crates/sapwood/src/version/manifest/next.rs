@@ -14,6 +14,7 @@
 use super::format::encode_header;
 use super::replay::read_record;
 use super::{Output, file_name};
+use crate::encryption::Encryption;
 use crate::error::{Error, Result};
 use crate::source::{OpenFile, Window};
 use crate::version::Version;
@@ -53,9 +54,14 @@ impl Drop for UnlessKept {
 
 impl NextManifest {
     /// Begins manifest number `current.manifest`. `since`: length of the valid manifest.
-    pub fn begin(volume: Arc<dyn Volume>, current: Current, version: &Version, since: u64) -> Result<Self> {
+    pub fn begin(
+        volume: Arc<dyn Volume>,
+        (current, encryption): (Current, &Encryption),
+        version: &Version,
+        since: u64,
+    ) -> Result<Self> {
         let access = Access { create: true, ..Access::default() };
-        let output = Output::open(Arc::clone(&volume), current, access, 0)?;
+        let output = Output::open(Arc::clone(&volume), (current, encryption.clone()), access, 0)?;
         let unless_kept = UnlessKept { volume, name: Some(file_name(current.manifest)) };
         let (epoch, rest) = (version.epoch, Checkpoint::of(version).peekable());
         let mut next = Self { output, epoch, rest, checkpoint_len: 0, since, unless_kept };
@@ -95,7 +101,7 @@ impl NextManifest {
             let at = self.since;
             let damage =
                 |found: &str| Error::corrupt(&name, at, "an edit that was written", "a whole edit", found);
-            let record = read_record(&mut window, &old.current, at)?.ok_or_else(|| damage("none"))?;
+            let record = read_record(&mut window, old.of(), at)?.ok_or_else(|| damage("none"))?;
             let edit = record.edit.map_err(|section| damage(&format!("a bad {section}")))?;
             self.output.put(record.epoch, false, &edit)?;
             self.since += record.len;
@@ -163,7 +169,8 @@ mod tests {
         fn new(seed: u64) -> Self {
             let volume = Simulated::new(seed);
             let empty = Version::empty(SPAN);
-            let manifest = Manifest::create(Arc::new(volume.clone()), FIRST, &empty).unwrap();
+            let manifest =
+                Manifest::create(Arc::new(volume.clone()), (FIRST, &Encryption::NONE), &empty).unwrap();
             Self {
                 volume,
                 manifest,
@@ -234,7 +241,7 @@ mod tests {
         /// Which of the versions it is that an image has.
         fn found(&self, image: &Simulated) -> usize {
             let current = Current::decode(&image.read_file(current::FILE).unwrap(), "").unwrap();
-            let replayed = replay(image, &current, 1 << 40, &Arc::default()).unwrap();
+            let replayed = replay(image, (&current, &Encryption::NONE), 1 << 40, &Arc::default()).unwrap();
             let index = replayed.version.epoch as usize;
             let is_as_it_was = replayed.version.table.iter().eq(self.versions[index].table.iter());
             assert!(is_as_it_was, "version {index}");

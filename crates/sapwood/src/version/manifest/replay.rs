@@ -7,11 +7,12 @@
 
 use super::file_name;
 use super::format::{
-    FILE_HEADER, FILE_MAGIC, RECORD_HEADER, RECORD_MAGIC, Record, decode_record, record_len,
+    FILE_HEADER, FILE_MAGIC, RECORD_HEADER, RECORD_MAGIC, Record, decode_record, record_len, says_encrypted,
 };
 use crate::bytecode::Reader;
 use crate::cache::pager::FILE as DATA_FILE;
 use crate::database_id::DatabaseId;
+use crate::encryption::Encryption;
 use crate::error::{Error, Result};
 use crate::operation::NUMBER_MAX;
 use crate::source::{FileSource, Source, Window};
@@ -36,15 +37,24 @@ pub(crate) struct Replayed {
 /// The record at `offset`, if a whole one begins there.
 pub(super) fn read_record<S: Source>(
     window: &mut Window<S>,
-    current: &Current,
+    of: (&Current, &Encryption),
     offset: u64,
 ) -> Result<Option<Record>> {
     let Some(len) = record_len(window.get(offset, RECORD_HEADER)?) else { return Ok(None) };
     if len > window.source.len().saturating_sub(offset) {
         return Ok(None);
     }
-    let bytes = window.copy(offset, len as usize)?;
-    Ok(decode_record(current, offset, &bytes))
+    let mut bytes = Vec::from(window.copy(offset, len as usize)?);
+    Ok(decode_record(of, offset, &mut bytes))
+}
+
+/// Whether the manifest of this number begins with a record that is encrypted.
+pub(crate) fn is_encrypted(volume: &dyn Volume, number: u64) -> Result<bool> {
+    let source = match FileSource::open(volume, &file_name(number)) {
+        Err(psync::Error::NotFound { .. }) => return Ok(false),
+        opened => opened?,
+    };
+    Ok(says_encrypted(Window::new(source).get(FILE_HEADER as u64, RECORD_HEADER)?))
 }
 
 /// The file of the manifest that `current` names.
@@ -71,25 +81,25 @@ fn found<'a>(current: &Current, opened: psync::Result<FileSource<'a>>) -> Result
 /// it.
 pub(crate) fn replay_until(
     volume: &dyn Volume,
-    current: &Current,
+    of: (&Current, &Encryption),
     data_len: u64,
     slots: &Arc<Slots>,
     epoch: u64,
 ) -> Result<Replayed> {
-    decode_until(source(volume, current)?, current, data_len, slots, Some(epoch))
+    decode_until(source(volume, of.0)?, of, data_len, slots, Some(epoch))
 }
 
 /// Goes on behind what was read of a manifest, up to the edit that made `epoch`: applies edits to `version`. Returns where it ended.
 pub(crate) fn replay_on(
     volume: &dyn Volume,
-    (current, mut at): (&Current, u64),
+    (current, encryption, mut at): (&Current, &Encryption, u64),
     data_len: u64,
     slots: &Arc<Slots>,
     (version, epoch): (&mut Version, u64),
 ) -> Result<u64> {
     let mut window = Window::new(source(volume, current)?);
     while version.epoch < epoch
-        && let Some(record) = read_record(&mut window, current, at)?
+        && let Some(record) = read_record(&mut window, (current, encryption), at)?
     {
         let (len, expected) = (record.len, version.epoch + 1);
         apply(record, at, expected, (current, data_len, slots), version)?;
@@ -101,11 +111,11 @@ pub(crate) fn replay_on(
 /// Reads the manifest that `current` names. Its segments get their slots from `slots`.
 pub(crate) fn replay(
     volume: &dyn Volume,
-    current: &Current,
+    of: (&Current, &Encryption),
     data_len: u64,
     slots: &Arc<Slots>,
 ) -> Result<Replayed> {
-    decode(source(volume, current)?, current, data_len, slots)
+    decode(source(volume, of.0)?, of, data_len, slots)
 }
 
 /// Checks that the numbers of an edit are no absurd ones: nodes for which the data file, which is cut off only so far
@@ -180,21 +190,22 @@ pub(super) fn apply(
 /// `within_bounds` and `has_room`.
 pub(crate) fn decode(
     source: impl Source,
-    current: &Current,
+    of: (&Current, &Encryption),
     data_len: u64,
     slots: &Arc<Slots>,
 ) -> Result<Replayed> {
-    decode_until(source, current, data_len, slots, None)
+    decode_until(source, of, data_len, slots, None)
 }
 
 /// The same, up to the edit that made `until`: what lies behind is not looked at.
 fn decode_until(
     source: impl Source,
-    current: &Current,
+    of: (&Current, &Encryption),
     data_len: u64,
     slots: &Arc<Slots>,
     until: Option<u64>,
 ) -> Result<Replayed> {
+    let current = of.0;
     let (len, name) = (source.len(), &*file_name(current.manifest));
     let mut window = Window::new(source);
     let bytes = window.get(0, FILE_HEADER)?;
@@ -252,7 +263,7 @@ fn decode_until(
     let mut checkpoint_len = None;
     let is_behind = |version: &Version| until.is_some_and(|until| version.epoch >= until);
     while (checkpoint_len.is_none() || !is_behind(&version))
-        && let Some(record) = read_record(&mut window, current, at)?
+        && let Some(record) = read_record(&mut window, of, at)?
     {
         let expected = if checkpoint_len.is_none() { epoch } else { version.epoch + 1 };
         let (record_len, chained) = (record.len, record.chained);
@@ -277,7 +288,7 @@ fn decode_until(
         return Err(Error::corrupt(name, at, "an edit is damaged or missing", expected, found));
     }
     if until.is_none() {
-        refuse_hole(&mut window, at, name, current)?;
+        refuse_hole(&mut window, at, name, of)?;
     }
     has_room(&version, data_len).map_err(|(needed, what)| {
         let expected = format!("room for {what} of {name}: at least {needed} bytes");
@@ -293,10 +304,15 @@ fn decode_until(
 }
 
 /// An error if a whole record lies behind the first one, at `at`, that is not whole.
-fn refuse_hole<S: Source>(window: &mut Window<S>, at: u64, name: &str, current: &Current) -> Result<()> {
+fn refuse_hole<S: Source>(
+    window: &mut Window<S>,
+    at: u64,
+    name: &str,
+    of: (&Current, &Encryption),
+) -> Result<()> {
     let mut from = at + 1;
     while let Some(later) = window.find(RECORD_MAGIC, from)? {
-        if read_record(window, current, later)?.is_some() {
+        if read_record(window, of, later)?.is_some() {
             let found = format!("one that is not, and a whole one at byte {later}");
             return Err(Error::corrupt(
                 name,
@@ -349,7 +365,8 @@ mod tests {
             let tree = Tree { len: epoch as u64, ..Tree::empty("x".repeat(255).into()) };
             let trees = (0..*count).map(|id| (KeyspaceId(id), tree.clone())).collect();
             let edit = Edit { trees, ..Edit::default() };
-            let record = encode_record(&CURRENT, bytes.len() as u64, epoch as u64, false, &edit);
+            let record =
+                encode_record((&CURRENT, &Encryption::NONE), bytes.len() as u64, epoch as u64, false, &edit);
             bytes.extend(record.expect("a record that is not too long"));
             ends.push(bytes.len());
         }
@@ -362,8 +379,10 @@ mod tests {
         let last = u64::MAX / CURRENT.span / 2;
         let with = |edit: &Edit| {
             let mut bytes = encode_header(&CURRENT, 0);
-            bytes
-                .extend(encode_record(&CURRENT, bytes.len() as u64, 0, false, edit).expect("a short record"));
+            bytes.extend(
+                encode_record((&CURRENT, &Encryption::NONE), bytes.len() as u64, 0, false, edit)
+                    .expect("a short record"),
+            );
             read(&bytes).map(drop)
         };
         for (number, is_sound) in [(last - 1, true), (last, false), ((1 << 62) - 1, false)] {
@@ -386,9 +405,12 @@ mod tests {
             let used = vec![(1, 1 << 20), (2, 70_000)];
             let edit = Edit { segments, used, open_segment: Some(1), ..Edit::default() };
             let mut bytes = encode_header(current, 0);
-            bytes.extend(encode_record(current, bytes.len() as u64, 0, false, &edit).expect("a record"));
+            bytes.extend(
+                encode_record((current, &Encryption::NONE), bytes.len() as u64, 0, false, &edit)
+                    .expect("a record"),
+            );
             let slots = Arc::default();
-            let replayed = decode(Portions(&bytes), current, 1 << 30, &slots)?;
+            let replayed = decode(Portions(&bytes), (current, &Encryption::NONE), 1 << 30, &slots)?;
             let offsets = replayed.version.segments.iter().map(|entry| entry.segment.offset());
             Ok::<_, Error>((offsets.collect::<Vec<_>>(), slots.used(), slots.dirty_count()))
         };
@@ -403,7 +425,7 @@ mod tests {
     }
 
     fn read(bytes: &[u8]) -> Result<Replayed> {
-        decode(Portions(bytes), &CURRENT, 1 << 30, &Arc::default())
+        decode(Portions(bytes), (&CURRENT, &Encryption::NONE), 1 << 30, &Arc::default())
     }
 
     /// Records of all lengths, across the ends of windows and longer than one. All are read, with no more

@@ -10,6 +10,7 @@ use super::format::{FILE_HEADER, FILE_MAGIC, RECORD_MAGIC, Record};
 use super::replay::{apply, read_record};
 use crate::bytecode::Reader;
 use crate::database_id::DatabaseId;
+use crate::encryption::Encryption;
 use crate::error::{Error, Result};
 use crate::operation::{KeyspaceId, NUMBER_MAX};
 use crate::source::{FileSource, Source, Window};
@@ -76,7 +77,8 @@ fn header(source: &impl Source, number: u64) -> Option<Header> {
 }
 
 /// Reads the manifest that `current` names, as far as it can be read. `None`: there is no such file.
-pub(crate) fn salvage(volume: &dyn Volume, current: &Current) -> Result<Option<Salvaged>> {
+pub(crate) fn salvage(volume: &dyn Volume, of: (&Current, &Encryption)) -> Result<Option<Salvaged>> {
+    let current = of.0;
     let name = file_name(current.manifest);
     let source = match FileSource::open(volume, &name) {
         Err(psync::Error::NotFound { .. }) => return Ok(None),
@@ -96,7 +98,7 @@ pub(crate) fn salvage(volume: &dyn Volume, current: &Current) -> Result<Option<S
     let corrupt = |at, what: &str, found: String| Error::corrupt(&*name, at, what, "a whole edit", found);
     let (mut at, mut is_first) = (FILE_HEADER as u64, true);
     loop {
-        let record = match read_record(&mut window, current, at) {
+        let record = match read_record(&mut window, of, at) {
             Ok(record) => record,
             Err(error) => {
                 found.damage.get_or_insert(error);
@@ -104,7 +106,7 @@ pub(crate) fn salvage(volume: &dyn Volume, current: &Current) -> Result<Option<S
             }
         };
         let Some(record) = record else {
-            let Some(later) = next_record(&mut window, current, at + 1) else { break };
+            let Some(later) = next_record(&mut window, of, at + 1) else { break };
             let what = "an edit in the middle is damaged";
             let told = corrupt(at, what, format!("one that is not, and a whole one at byte {later}"));
             found.damage.get_or_insert(told);
@@ -153,9 +155,9 @@ pub(crate) fn salvage(volume: &dyn Volume, current: &Current) -> Result<Option<S
 }
 
 /// Where the next whole record begins.
-fn next_record<S: Source>(window: &mut Window<S>, current: &Current, mut from: u64) -> Option<u64> {
+fn next_record<S: Source>(window: &mut Window<S>, of: (&Current, &Encryption), mut from: u64) -> Option<u64> {
     while let Ok(Some(later)) = window.find(RECORD_MAGIC, from) {
-        if let Ok(Some(Record { .. })) = read_record(window, current, later) {
+        if let Ok(Some(Record { .. })) = read_record(window, of, later) {
             return Some(later);
         }
         from = later + 1;

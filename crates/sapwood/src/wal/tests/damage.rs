@@ -2,6 +2,7 @@
 
 use super::{DATABASE, begin, edit_file, read};
 use crate::database_id::DatabaseId;
+use crate::encryption::Encryption;
 use crate::error::{Error, Result};
 use crate::operation::SeqNo;
 use crate::source::WINDOW_LEN;
@@ -118,7 +119,7 @@ fn a_missing_exchanged_foreign_or_unknown_file_is_named() {
     assert_corrupt(read(&volume, 1, 3), (2, 0), "exchanged");
 
     let (volume, _, _) = three_generations();
-    let other = replay(&volume, DatabaseId([1; 16]), 1, 3, &mut |_| Ok(()));
+    let other = replay(&volume, (DatabaseId([1; 16]), &Encryption::NONE), 1, 3, &mut |_| Ok(()));
     assert!(matches!(other, Err(Error::Corrupt { what, .. }) if what.contains("another database")));
     // Without a file the manifest's numbers are wrong as well.
     assert_corrupt(read(&volume, 1, 4), (4, 0), "beyond");
@@ -351,7 +352,9 @@ pub(crate) fn decode_all(bytes: &[u8], database: DatabaseId, generation: u64) ->
     let mut records = Vec::new();
     let flaw = loop {
         match walker.next()? {
-            Found::Record(head, body) => records.push(record(generation, &head, body)),
+            Found::Record(head, body) => {
+                records.push(record(&Encryption::NONE, &walker.header, walker.at, &head, body)?);
+            }
             Found::End => break None,
             Found::Bad(flaw) => break Some(flaw),
         }

@@ -2,6 +2,7 @@
 
 use super::edit_file;
 use super::{DATABASE, begin};
+use crate::encryption::Encryption;
 use crate::error::{Error, Result};
 use crate::wal::reader::list;
 use crate::wal::record::*;
@@ -16,7 +17,7 @@ fn read(volume: &Simulated, high: u64) -> (Vec<Bytes>, Tail) {
         bodies.push(record.body);
         Ok(())
     };
-    let tail = replay(volume, DATABASE, 1, high, &mut apply).unwrap();
+    let tail = replay(volume, (DATABASE, &Encryption::NONE), 1, high, &mut apply).unwrap();
     (bodies, tail)
 }
 

@@ -2,6 +2,7 @@
 //! losses, faults and full disks; and a window is never open where the file may become shorter.
 
 use super::DATABASE;
+use crate::encryption::Encryption;
 use crate::error::{Error, Result};
 use crate::wal::mmap_appender::Sizes;
 use crate::wal::zeroing::Steps;
@@ -24,7 +25,7 @@ fn read(volume: &dyn Volume, low: u64, high: u64) -> Result<(Vec<Record>, Tail)>
         records.push(record);
         Ok(())
     };
-    let tail = replay(volume, DATABASE, low, high, &mut apply)?;
+    let tail = replay(volume, (DATABASE, &Encryption::NONE), low, high, &mut apply)?;
     Ok((records, tail))
 }
 

@@ -8,7 +8,8 @@ use sapwood::{Error, KeyspaceOptions};
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-const SHAPE: Shape = Shape { keys: 2000, rounds: 2, batches: 20, has_films: true, is_closed: true };
+const SHAPE: Shape =
+    Shape { keys: 2000, rounds: 2, batches: 20, has_films: true, is_closed: true, is_encrypted: false };
 
 #[test]
 fn a_sound_database_is_copied_whole() {

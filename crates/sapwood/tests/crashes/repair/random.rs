@@ -19,10 +19,10 @@ enum Damage {
     Removed,
 }
 
-/// Damages a file. Returns what was done.
+/// Damages a file, but for the data keys, without which nothing can be saved. Returns what was done.
 fn damage(image: &Simulated, rng: &mut StdRng) -> Option<(String, Damage)> {
     let entries = image.list().expect("a list");
-    let files: Vec<_> = entries.into_iter().filter(|entry| entry.len > 0).collect();
+    let files: Vec<_> = entries.into_iter().filter(|entry| entry.len > 0 && entry.name != "KEYS").collect();
     let weights = |name: &str| if name == "data" { 12 } else { 2 };
     let mut at = rng.random_range(0..files.iter().map(|entry| weights(&entry.name)).sum::<u32>());
     let entry = files.iter().find(|entry| {
@@ -72,6 +72,7 @@ fn whatever_is_damaged_all_else_is_saved() {
             batches: rng.random_range(3..25),
             has_films: seed % 2 == 0,
             is_closed: seed % 4 < 2,
+            is_encrypted: seed % 3 == 1,
         };
         let world = World::new(seed, shape);
         for point in 0..12 {

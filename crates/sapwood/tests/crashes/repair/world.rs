@@ -5,7 +5,10 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sapwood::merge::AddU64;
 use sapwood::repair::{Loss, Repair, RepairReport};
-use sapwood::{Builder, Compression, Database, Durability, Error, Expiry, Keyspace, KeyspaceOptions};
+use sapwood::{
+    Builder, Compression, Database, Durability, EncryptionKey, Error, Expiry, Keyspace, KeyspaceOptions,
+};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::Arc;
@@ -17,9 +20,19 @@ pub type History = BTreeMap<(&'static str, Vec<u8>), Vec<Option<Vec<u8>>>>;
 pub const KEYSPACES: [&str; 4] = ["plain", "packed", "sessions", "counts"];
 pub const FILMS: &str = "films";
 
+thread_local! {
+    /// Whether the databases of this thread's world are encrypted.
+    static ENCRYPTED: Cell<bool> = const { Cell::new(false) };
+}
+
+fn key() -> Option<EncryptionKey> {
+    ENCRYPTED.get().then(|| EncryptionKey::from_bytes([7; 32]))
+}
+
 /// Tiny leaves, so that trees are high; little memory.
 pub fn options() -> Builder {
-    Database::builder().memory(4 << 20).leaf_len(512).segment_span(1 << 20).background_threads(0)
+    let builder = Database::builder().memory(4 << 20).leaf_len(512).segment_span(1 << 20);
+    key().into_iter().fold(builder.background_threads(0), |builder, key| builder.encryption_key(key))
 }
 
 pub fn open(volume: &Simulated) -> sapwood::Result<Database> {
@@ -44,6 +57,7 @@ pub struct Shape {
     pub has_films: bool,
     /// Whether it is closed at the end.
     pub is_closed: bool,
+    pub is_encrypted: bool,
 }
 
 fn opened(db: &Database, name: &str) -> Keyspace {
@@ -59,6 +73,7 @@ fn opened(db: &Database, name: &str) -> Keyspace {
 
 impl World {
     pub fn new(seed: u64, shape: Shape) -> Self {
+        ENCRYPTED.set(shape.is_encrypted);
         let (volume, rng) = (Simulated::new(seed), StdRng::seed_from_u64(seed));
         let mut world = Self { volume, history: History::new(), rng, keys: shape.keys };
         for round in 0..shape.rounds {
@@ -158,6 +173,7 @@ pub fn repair(image: &Simulated) -> Result<Repaired, Error> {
     let before = files(image);
     let volume = Simulated::new(77);
     let repair = Repair::of_volume(Arc::new(image.clone())).memory(4 << 20);
+    let repair = key().into_iter().fold(repair, |repair, key| repair.encryption_key(key));
     let report = repair.onto(Arc::new(volume.clone()))?;
     assert!(files(image) == before, "the damaged database was changed");
     Ok(Repaired { volume, report })

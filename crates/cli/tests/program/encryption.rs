@@ -1,0 +1,28 @@
+//! Encrypted databases: key files, all commands with them, a change of the key, backups.
+
+use crate::running::Place;
+
+#[test]
+fn a_key_file_opens_what_was_made_with_it() {
+    let place = Place::new();
+    place.run(&["key", "new", "one.key"]).ends(0);
+    place.run(&["key", "new", "one.key"]).ends(3).tells("one.key");
+    place.run(&["put", "x.db", "fram", "1892", "--key-file", "one.key"]).ends(0);
+    place.run(&["get", "x.db", "fram"]).ends(3).tells("no key was given");
+    place.run(&["key", "new", "two.key"]).ends(0);
+    place.run(&["get", "x.db", "fram", "--key-file", "two.key"]).ends(3).tells("another key");
+    place.run(&["get", "x.db", "fram", "--key-file", "no.key"]).ends(3).tells("no.key");
+    assert_eq!(place.run(&["get", "x.db", "fram", "--key-file", "one.key"]).ends(0).out, "1892\n");
+    place.run(&["check", "x.db", "--key-file", "one.key"]).ends(0);
+
+    place.run(&["backup", "x.db", "backups", "--key-file", "one.key"]).ends(0);
+    place.run(&["key", "change", "x.db", "--to", "two.key", "--key-file", "one.key"]).ends(0);
+    place.run(&["compact", "x.db", "--key-file", "two.key"]).ends(0);
+    assert_eq!(place.run(&["get", "x.db", "fram", "--key-file", "two.key"]).ends(0).out, "1892\n");
+    place.run(&["verify", "backups"]).ends(3).tells("no key was given");
+    place.run(&["verify", "backups", "--key-file", "one.key"]).ends(0);
+    place.run(&["restore", "backups", "y.db", "--key-file", "one.key"]).ends(0);
+    assert_eq!(place.run(&["get", "y.db", "fram", "--key-file", "one.key"]).ends(0).out, "1892\n");
+    place.run(&["put", "z.db", "fram", "1892"]).ends(0);
+    place.run(&["get", "z.db", "fram", "--key-file", "one.key"]).ends(3).tells("not encrypted");
+}

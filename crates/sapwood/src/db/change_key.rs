@@ -1,0 +1,102 @@
+//! Changes the key that an encrypted database opens with.
+
+use crate::db::database::Database;
+use crate::encryption::EncryptionKey;
+use crate::error::{Error, Result};
+use crate::version::current::Current;
+
+impl Database {
+    /// Changes the key of an [encrypted](crate::Builder::encryption_key) database: from now on it opens with this one only. What is written from
+    /// now on is encrypted with a new data key, so that who had the old key cannot read it. What was there is encrypted anew by
+    /// [`compact`](Database::compact), which copies it once, or when the collector moves it. Backups that were taken before open with the
+    /// old key, also where later ones share segments with them. Followers are to be opened again with the new one.
+    ///
+    /// It is done when this returns, at once and durably. It can be done 1,023 times.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let path = dir.path().join("ships.db");
+    /// use sapwood::{Database, EncryptionKey};
+    ///
+    /// let (old, new) = (EncryptionKey::generate()?, EncryptionKey::generate()?);
+    /// let db = Database::builder().encryption_key(old.clone()).open(&path)?;
+    /// db.change_encryption_key(&new)?;
+    /// # drop(db);
+    /// assert!(Database::builder().encryption_key(old).open(&path).is_err());
+    /// let db = Database::builder().encryption_key(new).open(&path)?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::EncryptionKey`] if the database is not encrypted; [`Error::DiskFull`]: the old key counts; [`Error::ReadOnly`];
+    /// [`Error::Closed`]; I/O errors. After [`Error::Poisoned`] either key may count.
+    pub fn change_encryption_key(&self, key: &EncryptionKey) -> Result<()> {
+        let engine = &self.handle.engine;
+        engine.health.check_writable()?;
+        // The lock of the manifest: one change after the other.
+        engine.publisher.with_manifest(|manifest| {
+            if manifest.is_none() {
+                return Err(Error::Closed);
+            }
+            let (volume, path) = (&*engine.volume, engine.health.path());
+            let database = Current::read(volume)?.database;
+            engine.encryption.change_key(volume, database, key, path)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Database, EncryptionKey};
+    use psync::Simulated;
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    /// How many nodes that count are encrypted with each data key.
+    fn nodes_of_keys(db: &Database) -> BTreeMap<u32, usize> {
+        let engine = &db.handle.engine;
+        let version = Arc::clone(&engine.state.load().version);
+        let addresses: Vec<_> = version.table.iter().collect();
+        let nodes = engine.pager.reader.read_stored(&version.segments, &addresses).unwrap();
+        let mut count = BTreeMap::new();
+        for node in nodes {
+            let number = node.bytes()[node.bytes().len() - 44..].first_chunk::<4>().unwrap();
+            *count.entry(u32::from_le_bytes(*number)).or_default() += 1;
+        }
+        count
+    }
+
+    #[test]
+    fn a_compaction_encrypts_all_nodes_anew_once() {
+        let volume = Simulated::new(1);
+        let key = |byte| EncryptionKey::from_bytes([byte; 32]);
+        let builder = |byte| {
+            let builder = Database::builder().memory(4 << 20).leaf_len(512).segment_span(1 << 20);
+            builder.background_threads(0).encryption_key(key(byte))
+        };
+        let db = builder(1).open_on(Arc::new(volume.clone())).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        let put = |from: u32| {
+            (from..from + 5000).for_each(|number| keyspace.insert(number.to_be_bytes(), [7; 100]).unwrap());
+            db.flush().unwrap();
+        };
+        put(0);
+        db.change_encryption_key(&key(2)).unwrap();
+        put(4900);
+        let before = nodes_of_keys(&db);
+        assert!(before[&1] > 100 && before[&2] > 100, "{before:?}");
+        db.compact().unwrap();
+        let after = nodes_of_keys(&db);
+        assert_eq!(after.keys().copied().collect::<Vec<_>>(), [2]);
+        let epoch = || db.handle.engine.state.load().version.epoch;
+        let done = epoch();
+        db.compact().unwrap();
+        assert_eq!(epoch(), done, "nothing is left to do");
+        drop((keyspace, db));
+        let db = builder(2).open_on(Arc::new(volume)).unwrap();
+        assert_eq!(db.keyspace("main").unwrap().iter().filter(Result::is_ok).count(), 9900);
+        assert_eq!(db.handle.engine.state.load().version.oldest_key, 2);
+        db.check().unwrap();
+    }
+}

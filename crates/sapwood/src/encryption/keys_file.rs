@@ -1,0 +1,332 @@
+//! `KEYS`: the data keys of an encrypted database, each encrypted with the user's key.
+//!
+//! ```text
+//! offset size
+//!      0    8  magic "SapKEYS\n"
+//!      8    4  format version
+//!     12   16  database id
+//!     28    4  n: data keys, at least 1; the newest is the last
+//!     32 76*n  each: its number, from 1 on (4), nonce (24), encrypted data key (32), tag (16)
+//!      …    4  CRC-32C of all bytes before
+//! ```
+//! The context that a data key is authenticated with: magic, format version, database id, its number. The file is replaced as a whole, as
+//! `CURRENT` is: written to a temporary file, synced, renamed, directory synced. It is created before `CURRENT`.
+
+use super::data_keys::{CipherKey, DataKeys, KEY};
+use super::key::no_random;
+use super::{Encryption, EncryptionKey, NONCE, TAG, key_error};
+use crate::bytecode::Reader;
+use crate::database_id::DatabaseId;
+use crate::error::{Error, KeyProblem, Result};
+use psync::{Access, Read, Volume, Write};
+use rand::TryRngCore;
+use rand::rngs::OsRng;
+use std::sync::Arc;
+use zeroize::Zeroizing;
+
+/// Name of the file, and while it is written.
+pub(crate) const FILE: &str = "KEYS";
+pub(crate) const TEMPORARY: &str = "KEYS.tmp";
+const MAGIC: &[u8; 8] = b"SapKEYS\n";
+/// The format that is written, and the newest that is read (a count of formats).
+const FORMAT: u32 = 1;
+/// Bytes before the keys, of each key and behind them, as the format has it.
+const HEAD: usize = 32;
+const WRAPPED: usize = 4 + NONCE + KEY + TAG;
+const END: usize = 4;
+/// Most data keys (count): one each day for some years. The file stays short.
+const KEYS_MAX: usize = 1024;
+/// Most bytes of the file.
+pub(crate) const CONTENT_MAX: usize = HEAD + KEYS_MAX * WRAPPED + END;
+
+/// What a data key is authenticated with.
+fn context(head: &[u8], number: u32) -> Vec<u8> {
+    [&head[..HEAD - 4], &number.to_le_bytes()].concat()
+}
+
+/// The content of the file.
+fn encode(database: DatabaseId, keys: &DataKeys, key: &EncryptionKey) -> Result<Vec<u8>> {
+    let mut out = Vec::with_capacity(HEAD + WRAPPED * keys.len() + END);
+    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(&FORMAT.to_le_bytes());
+    out.extend_from_slice(&database.0);
+    out.extend_from_slice(&(keys.len() as u32).to_le_bytes());
+    for (number, data_key) in keys.iter() {
+        let mut nonce = [0; NONCE];
+        OsRng.try_fill_bytes(&mut nonce).map_err(|error| no_random(std::io::Error::other(error)))?;
+        let mut wrapped = Zeroizing::new(*data_key.bytes());
+        let tag = key.cipher().encrypt(&nonce, &context(&out, number), &mut wrapped[..]);
+        out.extend_from_slice(&number.to_le_bytes());
+        out.extend_from_slice(&nonce);
+        out.extend_from_slice(&wrapped[..]);
+        out.extend_from_slice(&tag);
+    }
+    let crc = crc32c::crc32c(&out);
+    out.extend_from_slice(&crc.to_le_bytes());
+    Ok(out)
+}
+
+/// The data keys in the content of a file, and the database that it is of. `path`: of what, for messages.
+fn decode(bytes: &[u8], key: &EncryptionKey, path: &str) -> Result<(DatabaseId, DataKeys)> {
+    let corrupt = |offset: usize, what: &str, expected: String, found: String| {
+        Err(Error::corrupt(FILE, offset as u64, what, expected, found))
+    };
+    let (len, least) = (bytes.len(), HEAD + WRAPPED + END);
+    if len < least || !(len - HEAD - END).is_multiple_of(WRAPPED) {
+        return corrupt(
+            0,
+            "length of the file",
+            format!("{least} bytes, or {WRAPPED} more a key"),
+            len.to_string(),
+        );
+    }
+    if !bytes.starts_with(MAGIC) {
+        return corrupt(0, "magic", format!("{MAGIC:02x?}"), format!("{:02x?}", &bytes[..8]));
+    }
+    let (content, crc) = bytes.split_at(len - END);
+    let actual = crc32c::crc32c(content).to_le_bytes();
+    if crc != actual {
+        return corrupt(len - END, "checksum", format!("{crc:02x?}"), format!("{actual:02x?}"));
+    }
+    let mut reader = Reader::new(&content[8..]);
+    let head = (reader.u32(), reader.array().map(DatabaseId), reader.u32());
+    let (Some(format), Some(database), Some(count)) = head else {
+        return corrupt(0, "length of the file", format!("{least} bytes"), len.to_string());
+    };
+    if format > FORMAT {
+        return Err(Error::NewerFormat { path: path.into(), found: format, supported: FORMAT });
+    }
+    let found = (len - HEAD - END) / WRAPPED;
+    if count as usize != found || found > KEYS_MAX {
+        return corrupt(28, "number of keys", format!("{found}, and at most {KEYS_MAX}"), count.to_string());
+    }
+    let mut keys = Vec::with_capacity(found);
+    for expected in 1..=count {
+        let at = len - END - reader.remaining();
+        let wrapped = (|| Some((reader.u32()?, reader.array()?, reader.array()?, reader.array()?)))();
+        let Some((number, nonce, wrapped, tag)) = wrapped else {
+            return corrupt(at, "a data key", format!("{WRAPPED} bytes"), "fewer".into());
+        };
+        if number != expected {
+            return corrupt(at, "number of a data key", expected.to_string(), number.to_string());
+        }
+        let mut wrapped: Zeroizing<[u8; KEY]> = Zeroizing::new(wrapped);
+        if !key.cipher().decrypt(&nonce, &context(content, number), &mut wrapped[..], &tag) {
+            if keys.is_empty() {
+                return key_error(path, KeyProblem::Wrong);
+            }
+            return corrupt(
+                at,
+                "a data key",
+                "one that the key opens".into(),
+                "another, or a forged one".into(),
+            );
+        }
+        keys.push(CipherKey::new(wrapped));
+    }
+    match DataKeys::new(keys) {
+        Some(keys) => Ok((database, keys)),
+        None => corrupt(28, "number of keys", "at least 1".into(), "0".into()),
+    }
+}
+
+/// What `KEYS` has; `None` if there is none.
+pub(crate) fn content(volume: &dyn Volume) -> Result<Option<Vec<u8>>> {
+    let file = match volume.open(FILE, Access::default()) {
+        Err(psync::Error::NotFound { .. }) => return Ok(None),
+        opened => opened?,
+    };
+    let read = volume.len(file).and_then(|len| {
+        let mut bytes = vec![0; len.min(CONTENT_MAX as u64 + 1) as usize];
+        if !bytes.is_empty() {
+            volume.read(&mut [Read { file, offset: 0, buffer: &mut bytes }])?;
+        }
+        Ok(bytes)
+    });
+    volume.close(file)?;
+    Ok(Some(read?))
+}
+
+/// Replaces the file, atomically and durably. [`Error::Poisoned`]: it may or may not have happened.
+fn store(volume: &dyn Volume, content: &[u8]) -> Result<()> {
+    let access = Access { write: true, create: true, ..Access::default() };
+    let file = volume.open(TEMPORARY, access)?;
+    let written = volume
+        .resize(file, 0)
+        .and_then(|()| volume.write(&[Write { file, offset: 0, data: content }]))
+        .and_then(|()| volume.sync(file));
+    volume.close(file)?;
+    written?;
+    match volume.rename(TEMPORARY, FILE) {
+        Err(full) if full.is_full() => Err(full.into()),
+        renamed => renamed.and_then(|()| volume.sync_directory()).map_err(Error::undecided),
+    }
+}
+
+impl Encryption {
+    /// Gives a new database its first data key, if it is to be encrypted.
+    pub fn create(volume: &dyn Volume, database: DatabaseId, key: Option<&EncryptionKey>) -> Result<Self> {
+        let Some(key) = key else { return Ok(Self::NONE) };
+        let first = CipherKey::random().map_err(no_random)?;
+        let Some(keys) = DataKeys::new(vec![first]) else { return Ok(Self::NONE) };
+        store(volume, &encode(database, &keys, key)?)?;
+        Ok(Self::with(keys))
+    }
+
+    /// Reads the data keys of a database. `path`: where it is, for messages.
+    pub fn read(
+        volume: &dyn Volume,
+        database: DatabaseId,
+        key: Option<&EncryptionKey>,
+        path: &str,
+    ) -> Result<Self> {
+        let content = content(volume)?;
+        match (content, key) {
+            (None, None) => Ok(Self::NONE),
+            (None, Some(_)) => key_error(path, KeyProblem::Needless),
+            (Some(_), None) => key_error(path, KeyProblem::Needed),
+            (Some(content), Some(key)) => {
+                let (of, keys) = decode(&content, key, path)?;
+                if of != database {
+                    return Err(Error::corrupt(FILE, 12, "database id", database, of));
+                }
+                Ok(Self::with(keys))
+            }
+        }
+    }
+
+    /// From now on the database opens with this key, and what is written is encrypted with a new data key.
+    pub fn change_key(
+        &self,
+        volume: &dyn Volume,
+        database: DatabaseId,
+        key: &EncryptionKey,
+        path: &str,
+    ) -> Result<()> {
+        let Some(inner) = &self.inner else { return key_error(path, KeyProblem::Needless) };
+        let keys = inner.keys.load();
+        if keys.len() >= KEYS_MAX {
+            return key_error(path, KeyProblem::TooMany);
+        }
+        let keys = keys.and_new().map_err(no_random)?;
+        store(volume, &encode(database, &keys, key)?)?;
+        inner.keys.store(Arc::new(keys));
+        Ok(())
+    }
+
+    /// The data keys in the `KEYS` of a database that is copied.
+    pub fn of_copy(content: &[u8], key: Option<&EncryptionKey>, path: &str) -> Result<Self> {
+        match key {
+            None => key_error(path, KeyProblem::Needed),
+            Some(key) => decode(content, key, path).map(|(_, keys)| Self::with(keys)),
+        }
+    }
+
+    /// The same database under another id: what it writes is encrypted with a data key of its own.
+    pub fn copy_to(&self, volume: &dyn Volume, database: DatabaseId, key: &EncryptionKey) -> Result<Self> {
+        let Some(inner) = &self.inner else { return Ok(Self::NONE) };
+        let keys = inner.keys.load().and_new().map_err(no_random)?;
+        store(volume, &encode(database, &keys, key)?)?;
+        Ok(Self::with(keys))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use psync::Simulated;
+
+    const DATABASE: DatabaseId = DatabaseId([7; 16]);
+    /// Of the key 9 9 9 ..., the data key 3 3 3 ... and a nonce.
+    const GOLDEN: &str = "5361704b4559530a01000000070707070707070707070707070707070100000001000000dcb66b5b97738772f128108932c5111e2f53a2a125757e3bef0f06fddfe2a9e9195cf71fccc7ca91471ce3d0668711d041aa87de68b58ef0707724a5cdd63f96854c83b6cddd6dae7e528d5a";
+
+    fn key(byte: u8) -> EncryptionKey {
+        EncryptionKey::from_bytes([byte; 32])
+    }
+
+    /// Whether the other decrypts what one encrypts.
+    fn opens(one: &Encryption, other: &Encryption) -> bool {
+        let mut bytes = b"content".to_vec();
+        one.encrypt(b"", &mut bytes, 0);
+        other.decrypt(b"", &mut bytes).is_ok()
+    }
+
+    fn problem(result: Result<Encryption>) -> Option<KeyProblem> {
+        match result {
+            Err(Error::EncryptionKey { problem, .. }) => Some(problem),
+            _ => None,
+        }
+    }
+
+    /// The format cannot change without this test changing, and the format version with it.
+    #[test]
+    fn golden_bytes() {
+        let keys = DataKeys::new(vec![CipherKey::new(Zeroizing::new([3; KEY]))]).unwrap();
+        let bytes = encode(DATABASE, &keys, &key(9)).unwrap();
+        assert_eq!(bytes.len(), 112);
+        assert_eq!(&bytes[..36], b"SapKEYS\n\x01\0\0\0\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x01\0\0\0\x01\0\0\0");
+        let digits: Vec<u8> =
+            GOLDEN.bytes().map(|digit| char::from(digit).to_digit(16).unwrap() as u8).collect();
+        let written: Vec<u8> = digits.as_chunks::<2>().0.iter().map(|[high, low]| high << 4 | low).collect();
+        let (database, keys) = decode(&written, &key(9), "").unwrap();
+        assert_eq!((database, keys.newest().1.bytes()), (DATABASE, &[3; KEY]));
+    }
+
+    #[test]
+    fn keys_are_read_with_the_key_only() {
+        let volume = Simulated::new(1);
+        assert!(!Encryption::read(&volume, DATABASE, None, "").unwrap().is_on());
+        assert_eq!(
+            problem(Encryption::read(&volume, DATABASE, Some(&key(1)), "")),
+            Some(KeyProblem::Needless)
+        );
+        let first = Encryption::create(&volume, DATABASE, Some(&key(1))).unwrap();
+        assert_eq!(problem(Encryption::read(&volume, DATABASE, None, "")), Some(KeyProblem::Needed));
+        assert_eq!(problem(Encryption::read(&volume, DATABASE, Some(&key(2)), "")), Some(KeyProblem::Wrong));
+        let again = Encryption::read(&volume, DATABASE, Some(&key(1)), "").unwrap();
+        assert!(opens(&first, &again) && opens(&again, &first));
+        assert!(
+            Encryption::read(&volume, DatabaseId([8; 16]), Some(&key(1)), "")
+                .is_err_and(|error| error.is_damage())
+        );
+        first.change_key(&volume, DATABASE, &key(2), "").unwrap();
+        assert_eq!(problem(Encryption::read(&volume, DATABASE, Some(&key(1)), "")), Some(KeyProblem::Wrong));
+        let changed = Encryption::read(&volume, DATABASE, Some(&key(2)), "").unwrap();
+        assert!(opens(&again, &changed) && opens(&first, &changed) && !opens(&changed, &again));
+    }
+
+    #[test]
+    fn a_copy_encrypts_with_a_key_of_its_own() {
+        let (volume, other) = (Simulated::new(1), Simulated::new(2));
+        let first = Encryption::create(&volume, DATABASE, Some(&key(1))).unwrap();
+        let backed_up = content(&volume).unwrap().unwrap();
+        let found = Encryption::of_copy(&backed_up, Some(&key(1)), "").unwrap();
+        let copy = found.copy_to(&other, DatabaseId([8; 16]), &key(1)).unwrap();
+        first.change_key(&volume, DATABASE, &key(1), "").unwrap();
+        assert!(opens(&found, &copy) && !opens(&copy, &first) && !opens(&first, &copy));
+        assert!(opens(&copy, &Encryption::read(&other, DatabaseId([8; 16]), Some(&key(1)), "").unwrap()));
+    }
+
+    #[test]
+    fn every_byte_is_checked() {
+        let volume = Simulated::new(1);
+        let encryption = Encryption::create(&volume, DATABASE, Some(&key(1))).unwrap();
+        encryption.change_key(&volume, DATABASE, &key(1), "").unwrap();
+        let sound = content(&volume).unwrap().unwrap();
+        assert!(decode(&sound, &key(1), "").is_ok());
+        for bit in 0..8 * sound.len() {
+            let mut flipped = sound.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode(&flipped, &key(1), "").is_err_and(|error| error.is_damage()), "bit {bit}");
+            // A checksum is no proof.
+            if (64..8 * (sound.len() - END)).contains(&bit) {
+                let crc = crc32c::crc32c(&flipped[..sound.len() - END]);
+                flipped[sound.len() - END..].copy_from_slice(&crc.to_le_bytes());
+                assert!(decode(&flipped, &key(1), "").is_err(), "bit {bit}");
+            }
+        }
+        for len in 0..sound.len() {
+            assert!(decode(&sound[..len], &key(1), "").is_err(), "{len} bytes");
+        }
+    }
+}
