@@ -276,7 +276,7 @@ fn another_format_is_told_from_damage() {
         open(&volume)
     };
     assert!(matches!(give_format(14), Err(Error::NewerFormat { found: 14, supported: 13, .. })));
-    assert!(matches!(give_format(5), Err(Error::OlderFormat { found: 5, supported: 12, .. })));
+    assert!(matches!(give_format(5), Err(Error::OlderFormat { found: 5, supported: 13, .. })));
 }
 
 #[test]

@@ -106,10 +106,12 @@ fn nothing_is_lost_while_a_flush_runs_in_the_background() {
         let mut workload = Workload::new(seed);
         let watched = Arc::clone(&workload.watched);
         let done = AtomicBool::new(false);
+        // Whether it is encrypted, this thread knows.
+        let options = scenario::options().background_threads(4);
         let images = std::thread::scope(|scope| {
             scope.spawn(|| {
                 let shared: Arc<dyn psync::Volume> = Arc::new(volume.clone());
-                let db = scenario::options().background_threads(4).open_on(shared).expect("opens");
+                let db = options.open_on(shared).expect("opens");
                 workload.run(&db, 400).expect("nothing fails");
                 done.store(true, Ordering::SeqCst);
                 db.close().expect("closes");
