@@ -4,7 +4,7 @@ CARGO ?= cargo
 BUILD ?= --build
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-root lint docs bench fuzz probe lab arena bench-transactions peers object-store
+.PHONY: help demo test test-root lint docs bench fuzz probe lab arena bench-transactions peers object-store test-cluster cluster-demo
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,12 @@ peers: ## Build, check and test the adapters to these other stores (minutes; no 
 
 object-store: ## Build, check and test backups in object stores (two minutes; no part of `make test`)
 	cd crates/object-store && $(CARGO) fmt --check && $(CARGO) clippy --all-targets -- -D warnings && $(CARGO) test
+
+test-cluster: ## Build, check and test replication on openraft (minutes; no part of `make test`)
+	cd crates/openraft && $(CARGO) fmt --all --check && $(CARGO) clippy --workspace --all-targets -- -D warnings && $(CARGO) test --workspace && RUSTDOCFLAGS="-D warnings" $(CARGO) doc --package sapwood-openraft --no-deps
+
+cluster-demo: ## Start three replicated nodes here, write, kill the leader, read (PORT=first of three; needs curl)
+	CARGO=$(CARGO) PORT=$(or $(PORT),7301) crates/openraft/examples/replicated-kv/demo
 
 fuzz: ## Fuzz every decoder, SECONDS each (needs the nightly toolchain and cargo-fuzz)
 	for target in node manifest current wal backup mdb tsv csv jsonl trace_plain trace_msr typed_key typed_schema; do \

@@ -11,6 +11,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("sapwood-typed", &["sapwood", "sapwood-typed-derive"]),
     ("sapwood-typed-derive", &[]),
     ("sapwood-object-store", &["sapwood"]),
+    ("sapwood-openraft", &["sapwood"]),
+    ("sapwood-node", &["sapwood", "sapwood-openraft"]),
     ("flash", &["psync"]),
     ("trees", &["psync", "mpsearch", "flash"]),
     ("arena", &[]),

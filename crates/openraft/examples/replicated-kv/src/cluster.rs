@@ -1,0 +1,137 @@
+//! The cluster: beginning it, nodes that come and go, status, metrics, backups.
+
+use crate::faults::Lost;
+use crate::node::Node;
+use crate::server::Failure;
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use openraft::error::{ClientWriteError, RaftError};
+use openraft::{BasicNode, ChangeMembers, RaftMetrics, ServerState};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::sync::Arc;
+
+type Refusal = RaftError<u64, ClientWriteError<u64, BasicNode>>;
+
+fn refused(node: &Node, error: Refusal) -> Failure {
+    match error {
+        RaftError::APIError(ClientWriteError::ForwardToLeader(to)) => {
+            Failure::elsewhere(node, to.leader_node.map(|leader| leader.addr))
+        }
+        RaftError::APIError(error @ ClientWriteError::ChangeMembershipError(_)) => {
+            Failure::new(StatusCode::CONFLICT, error)
+        }
+        RaftError::Fatal(error) => Failure::broken(error),
+    }
+}
+
+/// Begins a cluster that has this node alone. To be done once, on one node, before others are added.
+pub async fn init(State(node): State<Arc<Node>>) -> Result<(), Failure> {
+    let nodes = BTreeMap::from([(node.arguments.id, BasicNode::new(node.address.clone()))]);
+    let begun = node.raft.initialize(nodes).await;
+    begun.map_err(|error| Failure::new(StatusCode::CONFLICT, error))
+}
+
+/// Adds a node, whose address is the body: first as one that is sent everything, then as one that votes.
+pub async fn add(State(node): State<Arc<Node>>, Path(id): Path<u64>, address: String) -> Result<(), Failure> {
+    let address = address.trim().to_owned();
+    if address.is_empty() {
+        return Err(Failure::bad("the body is the address of the node, host and port"));
+    }
+    let added = node.raft.add_learner(id, BasicNode::new(address), true).await;
+    added.map_err(|error| refused(&node, error))?;
+    let voters = ChangeMembers::AddVoterIds(BTreeSet::from([id]));
+    let changed = node.raft.change_membership(voters, false).await;
+    changed.map(drop).map_err(|error| refused(&node, error))
+}
+
+/// Removes a node. Its directory must not be used in this cluster again. The leader can remove itself; it leads until that is committed.
+pub async fn remove(State(node): State<Arc<Node>>, Path(id): Path<u64>) -> Result<(), Failure> {
+    let members = Arc::clone(&node.raft.metrics().borrow().membership_config);
+    let ids = BTreeSet::from([id]);
+    // One change only: a second one, by a leader that has removed itself, makes openraft panic.
+    let change = if members.membership().voter_ids().any(|voter| voter == id) {
+        ChangeMembers::RemoveVoters(ids)
+    } else if members.membership().get_node(&id).is_some() {
+        ChangeMembers::RemoveNodes(ids)
+    } else {
+        return Ok(());
+    };
+    let changed = node.raft.change_membership(change, false).await;
+    changed.map(drop).map_err(|error| refused(&node, error))
+}
+
+/// What openraft says of this node.
+pub async fn status(State(node): State<Arc<Node>>) -> Json<RaftMetrics<u64, BasicNode>> {
+    Json(node.raft.metrics().borrow().clone())
+}
+
+/// Metrics of the database and of Raft, in the text format of Prometheus.
+pub async fn metrics(State(node): State<Arc<Node>>) -> Result<String, Failure> {
+    let db = node.db.clone();
+    let text = tokio::task::spawn_blocking(move || db.stats().to_prometheus()).await;
+    let mut text = text.map_err(Failure::broken)?;
+    let metrics = node.raft.metrics().borrow().clone();
+    let is = |state| u64::from(metrics.state == state);
+    let index = |id: Option<openraft::LogId<u64>>| id.map_or(0, |id| id.index);
+    let mut gauge = |name: &str, help: &str, value: u64| {
+        // A string takes all.
+        _ = writeln!(
+            text,
+            "# HELP sapwood_raft_{name} {help}\n# TYPE sapwood_raft_{name} gauge\nsapwood_raft_{name} {value}"
+        );
+    };
+    gauge("is_leader", "Whether the node is the leader.", is(ServerState::Leader));
+    gauge(
+        "is_running",
+        "Whether Raft runs: 0 after an error of the storage.",
+        metrics.running_state.is_ok().into(),
+    );
+    gauge("has_leader", "Whether the node knows a leader.", metrics.current_leader.is_some().into());
+    gauge("term", "The term.", metrics.current_term);
+    gauge("last_log_index", "The last entry of the log.", metrics.last_log_index.unwrap_or(0));
+    gauge("applied_index", "The last entry that was applied.", index(metrics.last_applied));
+    gauge("snapshot_index", "The last entry that the snapshot has.", index(metrics.snapshot));
+    gauge("purged_index", "The last entry that was purged.", index(metrics.purged));
+    gauge("voters", "Nodes that vote.", metrics.membership_config.membership().voter_ids().count() as u64);
+    let lag = metrics
+        .replication
+        .iter()
+        .flatten()
+        .map(|(_, matched)| metrics.last_log_index.unwrap_or(0).saturating_sub(index(*matched)));
+    gauge(
+        "lag_max",
+        "On the leader: entries that the slowest node has not confirmed.",
+        lag.max().unwrap_or(0),
+    );
+    Ok(text)
+}
+
+/// Makes a snapshot, and purges the log up to it, now.
+pub async fn snapshot(State(node): State<Arc<Node>>) -> Result<(), Failure> {
+    node.raft.trigger().snapshot().await.map_err(Failure::broken)
+}
+
+/// Backs the database of this node up, as of one moment, on top of earlier backups.
+pub async fn backup(State(node): State<Arc<Node>>) -> Result<String, Failure> {
+    let Some(directory) = node.arguments.backups.clone() else {
+        return Err(Failure::bad("this node was started without --backups"));
+    };
+    let db = node.db.clone();
+    let made = tokio::task::spawn_blocking(move || {
+        let target = sapwood::backup::Directory::open(directory)?;
+        db.backup().run(&target)
+    });
+    let made = made.await.map_err(Failure::broken)?.map_err(Failure::broken)?;
+    Ok(format!("{made:?}\n"))
+}
+
+/// For tests.
+pub async fn faults(State(node): State<Arc<Node>>, Json(lost): Json<Lost>) -> Result<(), Failure> {
+    if !node.arguments.faults {
+        return Err(Failure::new(StatusCode::NOT_FOUND, "this node was started without --faults"));
+    }
+    node.faults.set(lost);
+    Ok(())
+}

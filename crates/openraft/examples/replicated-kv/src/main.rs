@@ -1,0 +1,86 @@
+//! `sapwood-node`: a node of a replicated key-value store, over HTTP.
+//!
+//! ```text
+//! client ──▶ server ──▶ records ──▶ openraft ──▶ log and state on Sapwood
+//!                │                     └──▶ network ──▶ the other nodes' servers (peers)
+//!                └──▶ cluster: nodes come and go, status, metrics, backup
+//! ```
+//! See `docs/replication.md`.
+
+mod cluster;
+mod faults;
+mod network;
+mod node;
+mod peers;
+mod records;
+mod server;
+
+use clap::Parser;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// A node of a replicated key-value store.
+#[derive(Clone, Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    /// The number of this node: no other node of the cluster has it, or ever had it.
+    #[arg(long)]
+    id: u64,
+    /// Where it listens.
+    #[arg(long)]
+    listen: SocketAddr,
+    /// Where others reach it, host and port; where it listens, if nothing is said.
+    #[arg(long)]
+    address: Option<String>,
+    /// Its directory, which is created: the database, and snapshots.
+    #[arg(long)]
+    dir: PathBuf,
+    /// The memory of the database, in MiB.
+    #[arg(long, default_value_t = 256)]
+    memory: u64,
+    /// A snapshot is made, and the log purged, after so many entries.
+    #[arg(long, default_value_t = 100_000)]
+    snapshot_after: u64,
+    /// Milliseconds between heartbeats. An election begins after 5 to 10 times as long without one.
+    #[arg(long, default_value_t = 100)]
+    heartbeat: u64,
+    /// A file with a secret that every request must have, as `Authorization: Bearer …`.
+    #[arg(long)]
+    token_file: Option<PathBuf>,
+    /// The certificate of this node (PEM), for its address. With it all traffic is TLS.
+    #[arg(long, requires_all = ["tls_key", "tls_ca"])]
+    tls_cert: Option<PathBuf>,
+    /// The key of the certificate (PEM).
+    #[arg(long)]
+    tls_key: Option<PathBuf>,
+    /// The authority that has signed the certificates of the nodes (PEM).
+    #[arg(long)]
+    tls_ca: Option<PathBuf>,
+    /// A directory for backups, which `POST /backup` makes.
+    #[arg(long)]
+    backups: Option<PathBuf>,
+    /// Makes a cluster of this node alone, of the state in its directory: after a restored backup, or when most nodes are lost
+    /// for good. Nodes of the old cluster must never come back.
+    #[arg(long)]
+    force_new_cluster: bool,
+    /// For tests: `POST /faults` says which messages are lost.
+    #[arg(long, hide = true)]
+    faults: bool,
+    /// For tests: reads do not ask whether the state is the newest. Tests of linearizability must notice.
+    #[arg(long, hide = true)]
+    wrong_reads: bool,
+}
+
+fn main() -> anyhow::Result<()> {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let arguments = Arguments::parse();
+    // Fails only if there is one already.
+    _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let node = node::Node::start(arguments).await?;
+        server::serve(node).await
+    })
+}

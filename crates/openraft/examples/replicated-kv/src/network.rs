@@ -1,0 +1,108 @@
+//! What this node says to others: openraft's messages as HTTP requests, encoded by postcard.
+//!
+//! An answer is a `Result` of openraft, also with status 200; any other status is an error of the network.
+
+use crate::faults::Faults;
+use openraft::error::{InstallSnapshotError, NetworkError, RPCError, RaftError, RemoteError, Unreachable};
+use openraft::network::{Backoff, RPCOption, RaftNetwork, RaftNetworkFactory};
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, InstallSnapshotRequest, InstallSnapshotResponse,
+    VoteRequest, VoteResponse,
+};
+use openraft::{AnyError, BasicNode};
+use sapwood_openraft::KvConfig;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Reaches the other nodes.
+#[derive(Clone)]
+pub struct Network {
+    pub client: reqwest::Client,
+    /// `http` or `https`.
+    pub scheme: &'static str,
+    pub token: Option<Arc<str>>,
+    pub faults: Arc<Faults>,
+}
+
+/// Reaches one of them.
+pub struct Peer {
+    network: Network,
+    id: u64,
+    address: String,
+}
+
+impl RaftNetworkFactory<KvConfig> for Network {
+    type Network = Peer;
+
+    async fn new_client(&mut self, target: u64, node: &BasicNode) -> Peer {
+        Peer { network: self.clone(), id: target, address: node.addr.clone() }
+    }
+}
+
+type Answer<T, E = openraft::error::Infallible> = Result<T, RPCError<u64, BasicNode, RaftError<u64, E>>>;
+
+impl Peer {
+    async fn call<Q, A, E>(&self, path: &str, request: &Q, time: Duration) -> Answer<A, E>
+    where
+        Q: Serialize,
+        A: DeserializeOwned,
+        E: std::error::Error + DeserializeOwned,
+    {
+        let Network { client, scheme, token, faults } = &self.network;
+        let lost = |what| {
+            RPCError::Unreachable(Unreachable::new(&AnyError::error(format!(
+                "{what}: it is to be lost, for a test"
+            ))))
+        };
+        tokio::time::sleep(Duration::from_millis(faults.delay())).await;
+        if faults.loses_request_to(self.id) {
+            return Err(lost("the request"));
+        }
+        let network = |error: &(dyn std::error::Error + 'static)| {
+            RPCError::Network(NetworkError::new(&AnyError::error(error)))
+        };
+        let body = postcard::to_allocvec(request).map_err(|error| network(&error))?;
+        let mut post = client.post(format!("{scheme}://{}{path}", self.address)).timeout(time).body(body);
+        if let Some(token) = token {
+            post = post.bearer_auth(token);
+        }
+        let answer = async { post.send().await?.error_for_status()?.bytes().await };
+        let answer = answer.await.map_err(|error| {
+            if error.is_connect() { RPCError::Unreachable(Unreachable::new(&error)) } else { network(&error) }
+        })?;
+        if faults.loses_answer_of(self.id) {
+            return Err(lost("the answer"));
+        }
+        let answer: Result<A, RaftError<u64, E>> =
+            postcard::from_bytes(&answer).map_err(|error| network(&error))?;
+        answer.map_err(|error| RPCError::RemoteError(RemoteError::new(self.id, error)))
+    }
+}
+
+impl RaftNetwork<KvConfig> for Peer {
+    async fn append_entries(
+        &mut self,
+        request: AppendEntriesRequest<KvConfig>,
+        option: RPCOption,
+    ) -> Answer<AppendEntriesResponse<u64>> {
+        self.call("/raft/append", &request, option.hard_ttl()).await
+    }
+
+    async fn install_snapshot(
+        &mut self,
+        request: InstallSnapshotRequest<KvConfig>,
+        option: RPCOption,
+    ) -> Answer<InstallSnapshotResponse<u64>, InstallSnapshotError> {
+        self.call("/raft/snapshot", &request, option.hard_ttl()).await
+    }
+
+    async fn vote(&mut self, request: VoteRequest<u64>, option: RPCOption) -> Answer<VoteResponse<u64>> {
+        self.call("/raft/vote", &request, option.hard_ttl()).await
+    }
+
+    fn backoff(&self) -> Backoff {
+        Backoff::new(std::iter::repeat(Duration::from_millis(200)))
+    }
+}

@@ -1,0 +1,79 @@
+//! A node: its database, its Raft, and what the server needs of both.
+
+use crate::Arguments;
+use crate::faults::Faults;
+use crate::network::Network;
+use anyhow::Context;
+use openraft::{BasicNode, Config, LogId, Raft, SnapshotPolicy};
+use parking_lot::Mutex;
+use sapwood::Database;
+use sapwood_openraft::{KvConfig, KvMachine, StateReader, Store};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The only group of this example.
+const GROUP: u64 = 1;
+
+/// All that a request needs.
+pub struct Node {
+    pub arguments: Arguments,
+    /// Where others reach it.
+    pub address: String,
+    pub db: Database,
+    pub raft: Raft<KvConfig>,
+    pub state: StateReader<KvConfig>,
+    pub faults: Arc<Faults>,
+    pub network: Network,
+    /// When the leader last said what is committed, and what that was.
+    pub heard: Mutex<Option<(Instant, Option<LogId<u64>>)>>,
+}
+
+impl Node {
+    pub async fn start(arguments: Arguments) -> anyhow::Result<Arc<Self>> {
+        let address = arguments.address.clone().unwrap_or_else(|| arguments.listen.to_string());
+        std::fs::create_dir_all(&arguments.dir)
+            .with_context(|| format!("creating {}", arguments.dir.display()))?;
+        let db = Database::builder().memory(arguments.memory << 20).open(arguments.dir.join("node.db"))?;
+        let store = Store::open(&db, arguments.dir.join("snapshots"))?;
+        if arguments.force_new_cluster {
+            let node = BasicNode::new(address.clone());
+            store.restart_group::<KvConfig>(GROUP, arguments.id, node)?;
+        }
+        let (log, machine) = store.group::<KvConfig, _>(GROUP, KvMachine::new())?;
+        let state = machine.reader();
+
+        let config = Config {
+            cluster_name: "sapwood".into(),
+            heartbeat_interval: arguments.heartbeat,
+            election_timeout_min: arguments.heartbeat * 5,
+            election_timeout_max: arguments.heartbeat * 10,
+            install_snapshot_timeout: 10_000,
+            snapshot_policy: SnapshotPolicy::LogsSinceLast(arguments.snapshot_after),
+            max_in_snapshot_log_to_keep: arguments.snapshot_after / 10,
+            ..Config::default()
+        };
+        let token = arguments.token_file.as_ref().map(|path| {
+            let token =
+                std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+            anyhow::ensure!(!token.trim().is_empty(), "{} is empty", path.display());
+            Ok(Arc::from(token.trim()))
+        });
+        let mut client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
+        // Without an authority that is named, none is trusted.
+        let mut scheme = "http";
+        if let Some(path) = &arguments.tls_ca {
+            let pem = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+            client = client.tls_certs_only([reqwest::Certificate::from_pem(&pem)?]).https_only(true);
+            scheme = "https";
+        } else {
+            client = client.tls_certs_only([]);
+        }
+        let faults = Arc::new(Faults::default());
+        let (token, client) = (token.transpose()?, client.build()?);
+        let network = Network { client, scheme, token, faults: Arc::clone(&faults) };
+        let config = Arc::new(config.validate()?);
+        let raft = Raft::new(arguments.id, config, network.clone(), log, machine).await?;
+        let heard = Mutex::new(None);
+        Ok(Arc::new(Self { arguments, address, db, raft, state, faults, network, heard }))
+    }
+}

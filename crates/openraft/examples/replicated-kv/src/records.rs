@@ -1,0 +1,216 @@
+//! Reading and writing records.
+//!
+//! | request | what it does |
+//! |---|---|
+//! | `GET /records/{key}` | the newest value: the leader asks a majority first (read index). Other nodes answer 307 |
+//! | `GET /records/{key}?read=own` | the value in this node's state, and how old that is |
+//! | `GET /records?from=&to=&limit=` | lines of key, version and value, escaped; `read=own` as above |
+//! | `PUT /records/{key}` | writes the body; `?if-version=7` only if it has that version (0: is not there) |
+//! | `DELETE /records/{key}` | likewise |
+//! | `POST /commands` | a `KvCommand` as JSON |
+//!
+//! Answers of writes:
+//!
+//! | status | what happened |
+//! |---|---|
+//! | 200 | it took effect, and is durable on a majority; its version is in `sapwood-version` |
+//! | 400, 401, 412, 413 | nothing: it cannot be, may not be, its condition does not hold, it is too large |
+//! | 307, 421 | nothing: another node is the leader; or no leader is known, try again |
+//! | 503, 504 | **unknown**: it may have happened, or may still. Repeat it only with a condition |
+
+use crate::node::Node;
+use crate::server::Failure;
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use bytes::Bytes;
+use openraft::error::{CheckIsLeaderError, ClientWriteError, RaftError};
+use sapwood_openraft::{KvAnswer, KvCommand, KvCondition, KvValue, KvWrite};
+use serde::Deserialize;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Bytes of a command, at most. An entry of the log has to be a value of the database.
+pub const COMMAND_MAX: usize = 1 << 20;
+/// How long a request may wait for a majority.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reading {
+    /// `own`: of this node's state.
+    read: Option<String>,
+    from: Option<String>,
+    to: Option<String>,
+    limit: Option<usize>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Writing {
+    #[serde(rename = "if-version")]
+    if_version: Option<u64>,
+}
+
+/// Returns once this node's state is new enough for the reader, with what is to be said of its age.
+async fn wait_to_read(node: &Node, reading: &Reading) -> Result<HeaderMap, Failure> {
+    let mut headers = HeaderMap::new();
+    let is_own = match reading.read.as_deref() {
+        None => false,
+        Some("own") => true,
+        Some(other) => return Err(Failure::bad(format!("read={other}: it may be own"))),
+    };
+    if !is_own && !node.arguments.wrong_reads {
+        let confirmed = tokio::time::timeout(PATIENCE, node.raft.ensure_linearizable()).await;
+        match confirmed.map_err(|_| Failure::unknown("no majority has answered"))? {
+            Ok(_) => {}
+            Err(RaftError::APIError(CheckIsLeaderError::ForwardToLeader(to))) => {
+                return Err(Failure::elsewhere(node, to.leader_node.map(|leader| leader.addr)));
+            }
+            Err(RaftError::APIError(CheckIsLeaderError::QuorumNotEnough(error))) => {
+                return Err(Failure::unknown(error));
+            }
+            Err(RaftError::Fatal(error)) => return Err(Failure::broken(error)),
+        }
+    }
+    let (applied, leader) = {
+        let metrics = node.raft.metrics();
+        let metrics = metrics.borrow();
+        (metrics.last_applied, metrics.current_leader)
+    };
+    let number = |number: u64| HeaderValue::from(number);
+    headers.insert("sapwood-applied", number(applied.map_or(0, |applied| applied.index)));
+    if is_own {
+        // On the leader: since a majority has last confirmed it. Elsewhere: since the leader that this node follows said what is committed,
+        // if all of that is applied. A leader that was deposed and does not know yet says what it knows: this is no bound then.
+        let age = if leader == Some(node.arguments.id) {
+            node.raft.metrics().borrow().millis_since_quorum_ack
+        } else {
+            let heard = node.heard.lock();
+            let heard = heard.filter(|(_, committed)| *committed <= applied);
+            heard.map(|(when, _)| u64::try_from(when.elapsed().as_millis()).unwrap_or(u64::MAX))
+        };
+        let age = age.map_or(HeaderValue::from_static("unknown"), number);
+        headers.insert("sapwood-age-ms", age);
+    }
+    Ok(headers)
+}
+
+/// Runs what may wait for the device.
+async fn blocking<T: Send + 'static>(
+    f: impl FnOnce() -> sapwood_openraft::Result<T> + Send + 'static,
+) -> Result<T, Failure> {
+    let result = tokio::task::spawn_blocking(f).await.map_err(Failure::broken)?;
+    result.map_err(Failure::broken)
+}
+
+pub async fn get(
+    State(node): State<Arc<Node>>,
+    Path(key): Path<String>,
+    Query(reading): Query<Reading>,
+) -> Result<(HeaderMap, Bytes), Failure> {
+    let mut headers = wait_to_read(&node, &reading).await?;
+    let state = node.state.clone();
+    let Some(KvValue { version, value }) = blocking(move || state.get(key)).await? else {
+        return Err(Failure {
+            headers: Box::new(headers),
+            ..Failure::new(StatusCode::NOT_FOUND, "there is no such record")
+        });
+    };
+    headers.insert("sapwood-version", version.into());
+    Ok((headers, value))
+}
+
+pub async fn scan(
+    State(node): State<Arc<Node>>,
+    Query(reading): Query<Reading>,
+) -> Result<(HeaderMap, String), Failure> {
+    let headers = wait_to_read(&node, &reading).await?;
+    let (state, limit) = (node.state.clone(), reading.limit.unwrap_or(1000).min(10_000));
+    let records = blocking(move || state.scan(reading.from.unwrap_or_default(), reading.to, limit)).await?;
+    let mut lines = String::new();
+    for (key, KvValue { version, value }) in records {
+        // A string takes all.
+        _ = writeln!(lines, "{}\t{version}\t{}", key.escape_ascii(), value.escape_ascii());
+    }
+    Ok((headers, lines))
+}
+
+fn command(key: String, writing: &Writing, write: impl FnOnce(Bytes) -> KvWrite) -> KvCommand {
+    let key = Bytes::from(key);
+    let condition = |version| KvCondition::Version { key: key.clone(), version };
+    KvCommand {
+        conditions: writing.if_version.map(condition).into_iter().collect(),
+        writes: vec![write(key)],
+    }
+}
+
+pub async fn put(
+    State(node): State<Arc<Node>>,
+    Path(key): Path<String>,
+    Query(writing): Query<Writing>,
+    value: Bytes,
+) -> Result<HeaderMap, Failure> {
+    let put = command(key, &writing, |key| KvWrite::Put { key, value });
+    version(write(&node, put).await?)
+}
+
+pub async fn delete(
+    State(node): State<Arc<Node>>,
+    Path(key): Path<String>,
+    Query(writing): Query<Writing>,
+) -> Result<HeaderMap, Failure> {
+    let delete = command(key, &writing, |key| KvWrite::Delete { key });
+    version(write(&node, delete).await?)
+}
+
+pub async fn run(
+    State(node): State<Arc<Node>>,
+    Json(command): Json<KvCommand>,
+) -> Result<Json<KvAnswer>, Failure> {
+    write(&node, command).await.map(Json)
+}
+
+fn version(answer: KvAnswer) -> Result<HeaderMap, Failure> {
+    let mut headers = HeaderMap::new();
+    match answer {
+        KvAnswer::Done { version } => {
+            headers.insert("sapwood-version", version.into());
+            Ok(headers)
+        }
+        KvAnswer::Refused { found, .. } => {
+            let version = found.map_or(0, |found| found.version);
+            headers.insert("sapwood-version", version.into());
+            let failure = Failure::new(StatusCode::PRECONDITION_FAILED, format!("it has version {version}"));
+            Err(Failure { headers: Box::new(headers), ..failure })
+        }
+        KvAnswer::Nothing => Err(Failure::broken("no answer to a command")),
+    }
+}
+
+async fn write(node: &Node, command: KvCommand) -> Result<KvAnswer, Failure> {
+    if let Some(reason) = command.refusal(COMMAND_MAX) {
+        return Err(Failure::bad(reason));
+    }
+    // Before it is proposed: what was proposed and is answered so may happen all the same, by the log of another leader.
+    let (leader, address) = {
+        let metrics = node.raft.metrics();
+        let metrics = metrics.borrow();
+        let leader = metrics.current_leader;
+        let known =
+            leader.and_then(|leader| metrics.membership_config.membership().get_node(&leader).cloned());
+        (leader, known.map(|known| known.addr))
+    };
+    if leader != Some(node.arguments.id) {
+        return Err(Failure::elsewhere(node, address));
+    }
+    let written = tokio::time::timeout(PATIENCE, node.raft.client_write(command)).await;
+    match written.map_err(|_| Failure::late("no majority has confirmed it in time"))? {
+        Ok(answer) => Ok(answer.data),
+        Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_))) => {
+            Err(Failure::unknown("this node is not the leader any more"))
+        }
+        Err(error) => Err(Failure::unknown(error)),
+    }
+}

@@ -1,0 +1,64 @@
+//! A cluster that is backed up, lost, and begun again.
+
+use crate::nodes::Nodes;
+use sapwood::backup::{Directory, Restore};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_of_one_node_becomes_a_cluster_again() {
+    let mut nodes = Nodes::cluster(&[]).await;
+    let backups = nodes.dir.path().join("backups");
+    nodes.kill(2);
+    nodes.start(2, &["--backups", backups.to_str().expect("text")]);
+    let leader = nodes.leader().await;
+    for number in 0..50 {
+        let put = nodes.client.put(nodes.url(leader, &format!("/records/key-{number}"))).body("1892");
+        assert!(put.send().await.expect("it answers").status().is_success());
+    }
+    let records = nodes.same_records().await;
+    let made = nodes.client.post(nodes.url(2, "/backup")).send().await.expect("it answers");
+    assert!(made.status().is_success(), "{made:?}");
+    // This comes after it.
+    let put = nodes.client.put(nodes.url(leader, "/records/later")).body("1893");
+    assert!(put.send().await.expect("it answers").status().is_success());
+    for id in 1..=3 {
+        nodes.forget(id);
+    }
+
+    let target = Directory::open(&backups).expect("opens");
+    std::fs::create_dir_all(nodes.directory(7)).expect("creates");
+    Restore::from(&target).into_directory(nodes.directory(7).join("node.db")).expect("restores");
+    nodes.start(7, &["--force-new-cluster"]);
+    assert_eq!(nodes.leader().await, 7);
+    assert!(nodes.records(7).await == records, "{}", nodes.records(7).await);
+    // Once it is a cluster, others come, and it is started without the word.
+    nodes.kill(7);
+    nodes.start(7, &[]);
+    nodes.start(8, &[]);
+    nodes.add(8).await;
+    let put = nodes.client.put(nodes.url(7, "/records/again")).body("1911");
+    assert!(put.send().await.expect("it answers").status().is_success());
+    assert_eq!(nodes.same_records().await.lines().count(), records.lines().count() + 1);
+}
+
+/// Two of three nodes are lost for good: the third goes on with all that was acknowledged.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_node_becomes_a_cluster() {
+    let mut nodes = Nodes::cluster(&[]).await;
+    let leader = nodes.leader().await;
+    for number in 0..50 {
+        let put = nodes.client.put(nodes.url(leader, &format!("/records/key-{number}"))).body("1892");
+        assert!(put.send().await.expect("it answers").status().is_success());
+    }
+    nodes.catch_up().await;
+    let last = nodes.ids().into_iter().find(|id| *id != leader).expect("there are three");
+    for id in nodes.ids() {
+        if id == last {
+            nodes.kill(id);
+        } else {
+            nodes.forget(id);
+        }
+    }
+    nodes.start(last, &["--force-new-cluster"]);
+    assert_eq!(nodes.leader().await, last);
+    assert_eq!(nodes.records(last).await.lines().count(), 50);
+}

@@ -1,0 +1,200 @@
+//! Histories of concurrent clients, and whether they are linearizable.
+//!
+//! The search is that of Wing and Gong with Lowe's memory of what was tried (as in porcupine): the first operation in the order may be any
+//! that was called before any other had returned; the state after it must permit what was answered. A set of operations
+//! that was taken, with the state after it, is tried once. Keys are judged one by one: a history is linearizable if that of each key is.
+
+use serde::Serialize;
+use std::collections::{BTreeMap, HashSet};
+
+/// What was called, and answered. Values are numbers; 0 is no record.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "kind")]
+pub enum Call {
+    Put {
+        value: u64,
+    },
+    /// With what was found.
+    Get {
+        found: u64,
+    },
+    /// With what was found in its place, if it was not `old`.
+    Swap {
+        old: u64,
+        new: u64,
+        refused: Option<u64>,
+    },
+}
+
+/// One operation.
+#[derive(Clone, Debug, Serialize)]
+pub struct Operation {
+    pub client: usize,
+    pub key: String,
+    pub call: Call,
+    /// Nanoseconds.
+    pub called: u64,
+    /// `None`: it is unknown whether it happened, and when.
+    pub returned: Option<u64>,
+}
+
+impl Operation {
+    /// The state after it, if it can have been answered so.
+    fn apply(&self, state: u64) -> Option<u64> {
+        let is_known = self.returned.is_some();
+        match self.call {
+            Call::Put { value } => Some(value),
+            Call::Get { found } => (found == state).then_some(state),
+            Call::Swap { old, new, refused: None } if state == old => Some(new),
+            // Of one that is unknown.
+            Call::Swap { refused: None, .. } => (!is_known).then_some(state),
+            Call::Swap { old, refused: Some(found), .. } => (found == state && found != old).then_some(state),
+        }
+    }
+}
+
+/// The first key whose operations have no order.
+pub fn violation(history: &[Operation]) -> Option<String> {
+    let mut keys: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
+    for operation in history {
+        keys.entry(&operation.key).or_default().push(operation);
+    }
+    let broken = keys.into_iter().find(|(_, operations)| !is_linearizable(operations.clone()));
+    broken.map(|(key, operations)| {
+        let lines: Vec<_> = operations.iter().map(|operation| format!("{operation:?}")).collect();
+        format!("the operations of {key} have no order:\n{}", lines.join("\n"))
+    })
+}
+
+fn is_linearizable(mut operations: Vec<&Operation>) -> bool {
+    operations.sort_by_key(|operation| operation.called);
+    let end = |at: usize| operations[at].returned.unwrap_or(u64::MAX);
+    let mut taken = vec![0u64; operations.len().div_ceil(64)];
+    let has = |taken: &[u64], at: usize| taken[at / 64] >> (at % 64) & 1 == 1;
+    let mut known = operations.iter().filter(|operation| operation.returned.is_some()).count();
+    let mut tried: HashSet<(Vec<u64>, u64)> = HashSet::new();
+    // What was taken, with the state before it. All before `first` are taken.
+    let mut stack: Vec<(usize, u64, usize)> = Vec::new();
+    let (mut state, mut first, mut at) = (0, 0, 0);
+    // The earliest return among those that are not taken: those that were called later cannot come before it.
+    let bound = |taken: &[u64], first: usize| {
+        let mut bound = u64::MAX;
+        for (at, operation) in operations.iter().enumerate().skip(first) {
+            if operation.called > bound {
+                break;
+            }
+            if !has(taken, at) {
+                bound = bound.min(end(at));
+            }
+        }
+        bound
+    };
+    let mut limit = bound(&taken, first);
+    loop {
+        if known == 0 {
+            return true;
+        }
+        if at < operations.len() && operations[at].called <= limit {
+            if !has(&taken, at)
+                && let Some(next) = operations[at].apply(state)
+            {
+                taken[at / 64] |= 1 << (at % 64);
+                if tried.insert((taken.clone(), next)) {
+                    stack.push((at, state, first));
+                    known -= usize::from(operations[at].returned.is_some());
+                    state = next;
+                    while first < operations.len() && has(&taken, first) {
+                        first += 1;
+                    }
+                    limit = bound(&taken, first);
+                    at = first;
+                    continue;
+                }
+                taken[at / 64] &= !(1 << (at % 64));
+            }
+            at += 1;
+            continue;
+        }
+        let Some((last, before, first_before)) = stack.pop() else { return false };
+        taken[last / 64] &= !(1 << (last % 64));
+        known += usize::from(operations[last].returned.is_some());
+        (state, first) = (before, first_before);
+        limit = bound(&taken, first);
+        at = last + 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operation(call: Call, called: u64, returned: Option<u64>) -> Operation {
+        Operation { client: 0, key: "key".into(), call, called, returned }
+    }
+
+    fn put(value: u64, called: u64, returned: u64) -> Operation {
+        operation(Call::Put { value }, called, Some(returned))
+    }
+
+    fn get(found: u64, called: u64, returned: u64) -> Operation {
+        operation(Call::Get { found }, called, Some(returned))
+    }
+
+    fn swap(old: u64, new: u64, refused: Option<u64>, called: u64, returned: u64) -> Operation {
+        operation(Call::Swap { old, new, refused }, called, Some(returned))
+    }
+
+    #[test]
+    fn what_has_an_order_is_told_from_what_has_none() {
+        let lost = |value, called| operation(Call::Put { value }, called, None);
+        let fine: &[&[Operation]] = &[
+            &[get(0, 0, 1), put(1, 2, 3), get(1, 4, 5)],
+            // Beside one another, either.
+            &[put(1, 0, 9), get(0, 1, 2), get(1, 3, 4)],
+            &[put(1, 0, 9), put(2, 0, 9), get(2, 10, 11)],
+            &[put(1, 0, 9), put(2, 0, 9), get(1, 10, 11)],
+            // Unknown ones happen at any time, or never.
+            &[lost(1, 0), put(2, 1, 2), get(2, 3, 4), get(1, 5, 6)],
+            &[lost(1, 0), put(2, 1, 2), get(2, 3, 4), get(2, 5, 6)],
+            &[swap(0, 1, None, 0, 1), swap(0, 2, Some(1), 2, 3), get(1, 4, 5)],
+            &[swap(0, 1, None, 0, 5), swap(1, 2, None, 0, 5), get(2, 6, 7)],
+        ];
+        for history in fine {
+            assert_eq!(violation(history), None);
+        }
+        let broken: &[&[Operation]] = &[
+            // Old: a read that does not ask.
+            &[put(1, 0, 1), get(0, 2, 3)],
+            // Back and forth.
+            &[put(1, 0, 9), get(1, 1, 2), get(0, 3, 4)],
+            &[put(1, 0, 9), put(2, 0, 9), get(1, 10, 11), get(2, 12, 13)],
+            // An unknown one takes effect once.
+            &[lost(1, 0), put(2, 1, 2), get(1, 3, 4), put(2, 5, 6), get(1, 7, 8)],
+            // And not before it was called.
+            &[get(1, 0, 1), lost(1, 2)],
+            // Two swaps of the same.
+            &[swap(0, 1, None, 0, 5), swap(0, 2, None, 0, 5)],
+            &[put(1, 0, 1), swap(0, 2, Some(3), 2, 3)],
+        ];
+        for history in broken {
+            assert!(violation(history).is_some(), "{history:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_history_is_judged_soon() {
+        // 8 clients, each of whose operations overlaps with those of all others.
+        let mut history = Vec::new();
+        for round in 0..500u64 {
+            for client in 0..8 {
+                let at = round * 10;
+                history.push(put(round * 8 + client + 1, at, at + 9));
+            }
+            // One of them was the last.
+            history.push(get(round * 8 + 3, round * 10 + 9, round * 10 + 9));
+        }
+        assert_eq!(violation(&history), None);
+        history.push(get(1, 6000, 6001));
+        assert!(violation(&history).is_some());
+    }
+}

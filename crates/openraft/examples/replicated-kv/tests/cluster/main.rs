@@ -1,0 +1,12 @@
+//! Clusters of three nodes, each a process, whose histories must be linearizable whatever happens to them.
+//!
+//! `CLUSTER_ROUNDS=20` goes through all troubles so many times, in place of once; `PORCUPINE=1` has porcupine (Go) judge
+//! the histories as well.
+
+mod backup;
+mod client;
+mod history;
+mod nodes;
+mod secured;
+mod snapshots;
+mod troubles;

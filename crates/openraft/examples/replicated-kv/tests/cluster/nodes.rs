@@ -1,0 +1,256 @@
+//! Nodes as processes: started, killed, stopped, cut off from one another.
+
+use reqwest::{Client, StatusCode};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How long anything may take, at most.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub struct Nodes {
+    pub dir: TempDir,
+    pub client: Client,
+    /// More arguments of each.
+    arguments: Vec<String>,
+    addresses: BTreeMap<u64, String>,
+    running: BTreeMap<u64, Child>,
+}
+
+impl Nodes {
+    /// Nodes that are to be started yet, with more arguments.
+    pub fn new(arguments: &[&str]) -> Self {
+        let client = Client::builder()
+            .redirect(reqwest::redirect::Policy::none())
+            .tls_certs_only([])
+            .connect_timeout(Duration::from_secs(1))
+            .timeout(Duration::from_secs(3))
+            .build();
+        Self {
+            dir: tempfile::tempdir().expect("a directory"),
+            client: client.expect("a client"),
+            arguments: arguments.iter().map(ToString::to_string).collect(),
+            addresses: BTreeMap::new(),
+            running: BTreeMap::new(),
+        }
+    }
+
+    /// Three nodes that are a cluster.
+    pub async fn cluster(arguments: &[&str]) -> Self {
+        _ = rustls::crypto::ring::default_provider().install_default();
+        let mut nodes = Self::new(arguments);
+        for id in 1..=3 {
+            nodes.start(id, &[]);
+        }
+        nodes.begin(1).await;
+        for id in 2..=3 {
+            nodes.add(id).await;
+        }
+        nodes
+    }
+
+    pub fn directory(&self, id: u64) -> PathBuf {
+        self.dir.path().join(format!("node-{id}"))
+    }
+
+    /// Starts a node, the first time at an address that is free.
+    pub fn start(&mut self, id: u64, more: &[&str]) {
+        let free = || {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+            listener.local_addr().expect("an address").to_string()
+        };
+        let address = self.addresses.entry(id).or_insert_with(free).clone();
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.dir.path().join(format!("log-{id}")));
+        let child = Command::new(env!("CARGO_BIN_EXE_sapwood-node"))
+            .args(["--id", &id.to_string(), "--listen", &address, "--memory", "16"])
+            .arg("--dir")
+            .arg(self.directory(id))
+            .args(&self.arguments)
+            .args(more)
+            .stderr(log.expect("a log"))
+            .stdout(Stdio::null())
+            .spawn();
+        self.running.insert(id, child.expect("starts"));
+    }
+
+    pub fn ids(&self) -> Vec<u64> {
+        self.addresses.keys().copied().collect()
+    }
+
+    pub fn forget(&mut self, id: u64) {
+        self.kill(id);
+        self.addresses.remove(&id);
+    }
+
+    /// Kills a node as a lost power supply of its process would.
+    pub fn kill(&mut self, id: u64) {
+        if let Some(mut child) = self.running.remove(&id) {
+            _ = child.kill();
+            _ = child.wait();
+        }
+    }
+
+    /// Stops a node, or lets it go on: to itself it seems that no time has passed.
+    pub fn stop(&self, id: u64, is_stopped: bool) {
+        use rustix::process::{Pid, Signal, kill_process};
+        let signal = if is_stopped { Signal::STOP } else { Signal::CONT };
+        let pid = Pid::from_child(&self.running[&id]);
+        kill_process(pid, signal).expect("it is there");
+    }
+
+    pub fn url(&self, id: u64, path: &str) -> String {
+        format!("http://{}{path}", self.addresses[&id])
+    }
+
+    pub fn address(&self, id: u64) -> &str {
+        &self.addresses[&id]
+    }
+
+    /// Makes a node a cluster, once it listens.
+    pub async fn begin(&self, id: u64) {
+        let begin = async || self.client.post(self.url(id, "/cluster/init")).send().await.ok();
+        until("a node listens", async || begin().await.filter(|answer| answer.status().is_success())).await;
+        self.leader().await;
+    }
+
+    pub async fn add(&self, id: u64) {
+        until("a node is added", async || {
+            let leader = self.leader().await;
+            let put = self.client.put(self.url(leader, &format!("/cluster/nodes/{id}")));
+            let put = put.timeout(Duration::from_secs(20)).body(self.address(id).to_owned());
+            put.send().await.ok().filter(|answer| answer.status().is_success())
+        })
+        .await;
+    }
+
+    pub async fn remove(&self, id: u64) {
+        until("a node is removed", async || {
+            let leader = self.leader().await;
+            let delete = self.client.delete(self.url(leader, &format!("/cluster/nodes/{id}")));
+            let answer = delete.timeout(Duration::from_secs(20)).send().await.ok();
+            answer.filter(|answer| answer.status().is_success())
+        })
+        .await;
+    }
+
+    pub async fn status(&self, id: u64) -> Option<Value> {
+        let answer = self.client.get(self.url(id, "/status")).send().await.ok()?;
+        answer.json().await.ok()
+    }
+
+    /// The leader that a majority follows.
+    pub async fn leader(&self) -> u64 {
+        until("there is a leader", async || {
+            for id in self.ids() {
+                let read = self.client.get(self.url(id, "/records/!")).send().await;
+                let is_leader = read
+                    .is_ok_and(|answer| matches!(answer.status(), StatusCode::OK | StatusCode::NOT_FOUND));
+                if is_leader {
+                    return Some(id);
+                }
+            }
+            None
+        })
+        .await
+    }
+
+    /// Says which messages a node loses.
+    pub async fn lose(&self, id: u64, requests_to: &[u64], answers_from: &[u64], delay_ms: u64) {
+        let others = |ids: &[u64]| ids.iter().copied().filter(|to| *to != id).collect::<BTreeSet<u64>>();
+        let lost = json!({
+            "requests_to": others(requests_to), "answers_from": others(answers_from), "delay_ms": delay_ms,
+        });
+        until("faults are set", async || {
+            let post = self.client.post(self.url(id, "/faults")).json(&lost);
+            post.send().await.ok().filter(|answer| answer.status().is_success())
+        })
+        .await;
+    }
+
+    pub async fn heal(&self) {
+        for id in self.ids() {
+            self.lose(id, &[], &[], 0).await;
+        }
+    }
+
+    /// Waits until all nodes have applied what the leader has.
+    pub async fn catch_up(&self) {
+        until("all nodes have caught up", async || {
+            let leader = self.leader().await;
+            let index = self.status(leader).await?["last_applied"]["index"].as_u64()?;
+            for id in self.ids() {
+                let applied = self.status(id).await?["last_applied"]["index"].as_u64()?;
+                if applied < index {
+                    return None;
+                }
+            }
+            Some(())
+        })
+        .await;
+    }
+
+    /// All records in the state of a node.
+    pub async fn records(&self, id: u64) -> String {
+        let read = self.client.get(self.url(id, "/records?read=own&limit=10000"));
+        let answer = read.send().await.expect("it answers");
+        assert_eq!(answer.status(), StatusCode::OK);
+        answer.text().await.expect("an answer")
+    }
+
+    /// Checks that all nodes have the same records, and returns those.
+    pub async fn same_records(&self) -> String {
+        self.catch_up().await;
+        let mut records = Vec::new();
+        for id in self.ids() {
+            records.push((id, self.records(id).await));
+        }
+        for pair in records.windows(2) {
+            assert!(
+                pair[0].1 == pair[1].1,
+                "nodes {} and {} differ:\n{}\n{}",
+                pair[0].0,
+                pair[1].0,
+                pair[0].1,
+                pair[1].1
+            );
+        }
+        records.pop().expect("there is a node").1
+    }
+}
+
+/// Asks again and again until there is something.
+pub async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        if let Some(found) = ask().await {
+            return found;
+        }
+        assert!(begin.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        let ids: Vec<_> = self.running.keys().copied().collect();
+        for id in ids {
+            self.kill(id);
+        }
+        if std::thread::panicking() {
+            for id in self.ids() {
+                let log =
+                    std::fs::read_to_string(self.dir.path().join(format!("log-{id}"))).unwrap_or_default();
+                let from = log.len().saturating_sub(2000);
+                let tail = log.get(from..).unwrap_or(&log);
+                eprintln!("node {id}: …{tail}");
+            }
+        }
+    }
+}

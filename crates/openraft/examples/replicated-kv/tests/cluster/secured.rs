@@ -1,0 +1,111 @@
+//! TLS and the token.
+
+use crate::nodes::until;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use reqwest::{Certificate, Client, StatusCode};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+struct Running(Vec<Child>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            _ = child.kill();
+            _ = child.wait();
+        }
+    }
+}
+
+fn authority() -> CertifiedIssuer<'static, KeyPair> {
+    let mut params = CertificateParams::new([]).expect("parameters");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("an authority")
+}
+
+fn client(authority: Option<&str>) -> Client {
+    let certificates = authority.map(|pem| Certificate::from_pem(pem.as_bytes()).expect("a certificate"));
+    let client = Client::builder().redirect(reqwest::redirect::Policy::none()).tls_certs_only(certificates);
+    client.build().expect("a client")
+}
+
+fn write(path: &Path, text: &str) -> String {
+    std::fs::write(path, text).expect("writes");
+    path.to_str().expect("text").to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_speaks_tls_and_asks_for_the_token() {
+    _ = rustls::crypto::ring::default_provider().install_default();
+    let dir = tempfile::tempdir().expect("a directory");
+    let (own, foreign) = (authority(), authority());
+    let ca = write(&dir.path().join("ca.pem"), &own.pem());
+    let token = write(&dir.path().join("token"), "a secret\n");
+    let (mut running, mut addresses) = (Running(Vec::new()), Vec::new());
+    for id in 1..=3 {
+        let key = KeyPair::generate().expect("a key");
+        let params = CertificateParams::new(["127.0.0.1".to_owned()]).expect("parameters");
+        let certificate = params.signed_by(&key, &own).expect("signs");
+        let certificate = write(&dir.path().join(format!("{id}.pem")), &certificate.pem());
+        let key = write(&dir.path().join(format!("{id}.key")), &key.serialize_pem());
+        let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = free.local_addr().expect("an address").to_string();
+        drop(free);
+        let child = Command::new(env!("CARGO_BIN_EXE_sapwood-node"))
+            .args(["--id", &id.to_string(), "--listen", &address, "--memory", "16", "--token-file", &token])
+            .args(["--tls-cert", &certificate, "--tls-key", &key, "--tls-ca", &ca])
+            .arg("--dir")
+            .arg(dir.path().join(format!("node-{id}")))
+            .stderr(Stdio::null())
+            .spawn();
+        running.0.push(child.expect("starts"));
+        addresses.push(address);
+    }
+    let trusting = client(Some(&own.pem()));
+    let url = |node: usize, path: &str| format!("https://{}{path}", addresses[node]);
+    let init = async || {
+        let answer = trusting.post(url(0, "/cluster/init")).bearer_auth("a secret").send().await.ok()?;
+        answer.status().is_success().then_some(())
+    };
+    until("the first node listens", init).await;
+    for (node, id) in [(1, 2), (2, 3)] {
+        let add = async || {
+            let put = trusting.put(url(0, &format!("/cluster/nodes/{id}"))).bearer_auth("a secret");
+            let answer = put.body(addresses[node].clone()).send().await.ok()?;
+            answer.status().is_success().then_some(())
+        };
+        until("the others join, by TLS and with the token", add).await;
+    }
+    let put = trusting.put(url(0, "/records/fram")).bearer_auth("a secret").body("1892").send().await;
+    assert_eq!(put.expect("it answers").status(), StatusCode::OK);
+    let read = async || {
+        let read =
+            trusting.get(url(2, "/records/fram?read=own")).bearer_auth("a secret").send().await.ok()?;
+        (read.status() == StatusCode::OK).then_some(read.text().await.ok()?)
+    };
+    assert_eq!(until("it is replicated", read).await, "1892");
+
+    // The redirect of a node that is not the leader names the scheme.
+    let elsewhere =
+        trusting.get(url(1, "/records/fram")).bearer_auth("a secret").send().await.expect("it answers");
+    assert_eq!(elsewhere.headers()["location"].to_str().ok(), Some(&*url(0, "/records/fram")));
+    // Whoever has no token, or a wrong one, gets nothing, not even as another node.
+    for path in ["/records/fram", "/status", "/metrics", "/records"] {
+        let bare = trusting.get(url(0, path)).send().await.expect("it answers");
+        assert_eq!(bare.status(), StatusCode::UNAUTHORIZED, "{path}");
+        let wrong = trusting.get(url(0, path)).bearer_auth("a secres").send().await.expect("it answers");
+        assert_eq!(wrong.status(), StatusCode::UNAUTHORIZED, "{path}");
+    }
+    let vote = trusting.post(url(0, "/raft/vote")).body("").send().await.expect("it answers");
+    assert_eq!(vote.status(), StatusCode::UNAUTHORIZED);
+    let metrics = trusting.get(url(0, "/metrics")).bearer_auth("a secret").send().await.expect("it answers");
+    let metrics = metrics.text().await.expect("text");
+    assert!(metrics.contains("\nsapwood_raft_is_leader 1\n") && metrics.contains("sapwood_log_syncs_total"));
+    // Nor does it speak to those who trust another authority, or speak without TLS.
+    let foreign = client(Some(&foreign.pem()));
+    foreign.get(url(0, "/status")).bearer_auth("a secret").send().await.expect_err("it is not trusted");
+    let plain =
+        client(None).get(url(0, "/status").replace("https", "http")).bearer_auth("a secret").send().await;
+    plain.expect_err("it does not answer without TLS");
+}

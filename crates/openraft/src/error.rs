@@ -1,0 +1,154 @@
+//! Errors of the store, and how openraft is told of them.
+//!
+//! openraft stops a node whose storage fails, and says so in `RaftMetrics::running_state`. The text of the error below is in it.
+
+use openraft::{AnyError, ErrorSubject, ErrorVerb, NodeId, StorageError, StorageIOError};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The result of every call that can fail.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a call of the store failed.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// use sapwood_openraft::{Error, KvConfig, KvMachine, Store};
+///
+/// let db = sapwood::Database::open(dir.path().join("node.db"))?;
+/// let store = Store::open(&db, dir.path().join("snapshots"))?;
+/// let group = store.group::<KvConfig, _>(1, KvMachine::new())?;
+/// assert!(matches!(store.group::<KvConfig, _>(1, KvMachine::new()), Err(Error::GroupInUse { group: 1 })));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The database failed.
+    #[error(transparent)]
+    Database(#[from] sapwood::Error),
+    /// A record of the store is not what the store writes.
+    #[error(
+        "a record of Raft group {group} is damaged or of a newer version: {what}: {reason}. Check the database; let the \
+         node join again with an empty one if it is damaged"
+    )]
+    Record {
+        /// The number of the group.
+        group: u64,
+        /// Which record.
+        what: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Something could not be encoded.
+    #[error(
+        "{what} cannot be encoded: {reason}. Its serde implementation must not need a format that describes itself"
+    )]
+    Encode {
+        /// What.
+        what: &'static str,
+        /// The encoder's reason.
+        reason: String,
+    },
+    /// The log would have a hole. Nothing was appended.
+    #[error(
+        "the log of Raft group {group} ends with {last:?}, and entry {index} was to be appended: it would leave a hole"
+    )]
+    Hole {
+        /// The number of the group.
+        group: u64,
+        /// The index of the last entry, or of the last that was purged.
+        last: Option<u64>,
+        /// The index of the entry.
+        index: u64,
+    },
+    /// Entries were to be truncated that are purged, so applied. Nothing was truncated.
+    #[error(
+        "the log of Raft group {group} is purged up to {purged}, and was to be truncated from {index} on: entries that were \
+         applied cannot be taken back"
+    )]
+    TruncatesPurged {
+        /// The number of the group.
+        group: u64,
+        /// The index of the last purged entry.
+        purged: u64,
+        /// The index of the first entry that was to be removed.
+        index: u64,
+    },
+    /// The group is open already, in this process.
+    #[error("Raft group {group} is in use: drop its log store, its state machine and their readers first")]
+    GroupInUse {
+        /// The number of the group.
+        group: u64,
+    },
+    /// The group was never part of a cluster, so there is nothing to go on with.
+    #[error(
+        "Raft group {group} was never started here: there is no state to begin a cluster with. Use `Raft::initialize`"
+    )]
+    NeverStarted {
+        /// The number of the group.
+        group: u64,
+    },
+    /// The machine asks for a keyspace that cannot be replicated.
+    #[error("keyspace {keyspace:?} cannot be replicated: {reason}")]
+    BadKeyspace {
+        /// Its name, as the machine has it.
+        keyspace: String,
+        /// Why.
+        reason: &'static str,
+    },
+    /// Reading or writing a snapshot file failed.
+    #[error("{operation} {}: {source}", path.display())]
+    File {
+        /// What was done.
+        operation: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: Arc<std::io::Error>,
+    },
+    /// A snapshot file has damage. The state is as it was.
+    #[error(
+        "snapshot {} is damaged at byte {offset}: {what}: expected {expected}, found {found}. Start the node again: the leader sends another one",
+        path.display()
+    )]
+    Snapshot {
+        /// The file.
+        path: PathBuf,
+        /// Where, in bytes from its beginning.
+        offset: u64,
+        /// What was read there.
+        what: &'static str,
+        /// What should be there.
+        expected: String,
+        /// What is.
+        found: String,
+    },
+    /// A task of the runtime was cancelled or panicked.
+    #[error("a blocking task of the runtime did not end: {0}")]
+    Task(Arc<str>),
+}
+
+impl Error {
+    pub(crate) fn file(
+        operation: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(std::io::Error) -> Error {
+        let path = path.into();
+        move |source| Error::File { operation, path, source: Arc::new(source) }
+    }
+
+    /// The error as openraft has it.
+    pub(crate) fn of<N: NodeId>(self, subject: ErrorSubject<N>, verb: ErrorVerb) -> StorageError<N> {
+        StorageIOError::new(subject, verb, AnyError::new(&self)).into()
+    }
+}
+
+/// Runs `f`, which waits for the device, on a thread for such work.
+pub(crate) async fn blocking<T: Send + 'static>(f: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    match tokio::task::spawn_blocking(f).await {
+        Ok(result) => result,
+        Err(error) => Err(Error::Task(error.to_string().into())),
+    }
+}

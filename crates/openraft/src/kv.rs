@@ -1,0 +1,418 @@
+//! A ready-made machine: one ordered map, with versions.
+//!
+//! Invariants:
+//! 1. The version of a record is the index of the command that wrote it, so it grows with every change of a key, and no two changes of
+//!    different commands have the same one. It stands before the value, as eight bytes, little-endian.
+//! 2. A command whose conditions do not hold changes nothing.
+
+use crate::machine::{Apply, Machine};
+use crate::snapshot_file::SnapshotFile;
+use crate::state_machine::StateReader;
+use bytes::Bytes;
+use openraft::{BasicNode, RaftTypeConfig};
+use sapwood::{Keyspace, KeyspaceOptions};
+use serde::{Deserialize, Serialize};
+
+openraft::declare_raft_types!(
+    /// openraft's types for a [`KvMachine`]: nodes with numbers and addresses.
+    pub KvConfig:
+        D = KvCommand,
+        R = KvAnswer,
+        NodeId = u64,
+        Node = BasicNode,
+        SnapshotData = SnapshotFile,
+);
+
+/// A change of a record, or of a range of them.
+///
+/// ```
+/// use sapwood_openraft::KvWrite;
+///
+/// let writes = [KvWrite::put("fram", "1892"), KvWrite::delete("beagle"), KvWrite::delete_range("a", Some("c"))];
+/// assert_eq!(writes[0], KvWrite::Put { key: "fram".into(), value: "1892".into() });
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum KvWrite {
+    /// Inserts a record, or replaces it.
+    Put {
+        /// 1 to 65,536 bytes.
+        key: Bytes,
+        /// A value of the database, less 8 bytes.
+        value: Bytes,
+    },
+    /// Removes a record, if it is there.
+    Delete {
+        /// Its key.
+        key: Bytes,
+    },
+    /// Removes all records of a range.
+    DeleteRange {
+        /// The first key that is removed.
+        from: Bytes,
+        /// The first key that is not removed any more; without it, all to the end are.
+        to: Option<Bytes>,
+    },
+}
+
+impl KvWrite {
+    /// Inserts or replaces a record.
+    pub fn put(key: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
+        Self::Put { key: key.into(), value: value.into() }
+    }
+
+    /// Removes a record.
+    pub fn delete(key: impl Into<Bytes>) -> Self {
+        Self::Delete { key: key.into() }
+    }
+
+    /// Removes the records from one key to, but without, another, or to the end.
+    pub fn delete_range(from: impl Into<Bytes>, to: Option<impl Into<Bytes>>) -> Self {
+        Self::DeleteRange { from: from.into(), to: to.map(Into::into) }
+    }
+}
+
+/// What a transaction has read, and what must still be so when it is applied.
+///
+/// ```
+/// use sapwood_openraft::KvCondition;
+///
+/// let unchanged = KvCondition::Version { key: "fram".into(), version: 17 };
+/// let absent = KvCondition::Version { key: "beagle".into(), version: 0 };
+/// let equal = KvCondition::Value { key: "fram".into(), value: Some("1892".into()) };
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum KvCondition {
+    /// The record has this version; 0: there is none.
+    Version {
+        /// Its key.
+        key: Bytes,
+        /// The version that was read.
+        version: u64,
+    },
+    /// The record has this value; `None`: there is none.
+    Value {
+        /// Its key.
+        key: Bytes,
+        /// The value.
+        value: Option<Bytes>,
+    },
+}
+
+impl KvCondition {
+    fn key(&self) -> &Bytes {
+        match self {
+            Self::Version { key, .. } | Self::Value { key, .. } => key,
+        }
+    }
+
+    fn holds(&self, found: Option<&KvValue>) -> bool {
+        match self {
+            Self::Version { version, .. } => found.map_or(0, |found| found.version) == *version,
+            Self::Value { value, .. } => found.map(|found| &found.value) == value.as_ref(),
+        }
+    }
+}
+
+/// A command of a [`KvMachine`].
+///
+/// A transaction is run by a client against a state that it read, and recorded: what it read becomes conditions, what it wrote becomes writes. It
+/// takes effect if all conditions still hold when it is applied, so as if it had run at that moment alone; otherwise
+/// the client reads again. Conditions are of records: a range that was read is not watched for records that are new in it.
+///
+/// ```
+/// use sapwood_openraft::{KvCommand, KvCondition, KvWrite};
+///
+/// let put = KvCommand::put("fram", "1892");
+/// let swap = KvCommand::compare_and_swap("fram", Some("1892"), Some("1893"));
+/// let transfer = KvCommand {
+///     conditions: vec![
+///         KvCondition::Version { key: "a".into(), version: 7 },
+///         KvCondition::Version { key: "b".into(), version: 9 },
+///     ],
+///     writes: vec![KvWrite::put("a", "90"), KvWrite::put("b", "110")],
+/// };
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KvCommand {
+    /// All must hold.
+    pub conditions: Vec<KvCondition>,
+    /// Then these are carried out, one after the other.
+    pub writes: Vec<KvWrite>,
+}
+
+impl KvCommand {
+    /// Inserts or replaces a record.
+    pub fn put(key: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
+        Self { conditions: Vec::new(), writes: vec![KvWrite::put(key, value)] }
+    }
+
+    /// Removes a record.
+    pub fn delete(key: impl Into<Bytes>) -> Self {
+        Self { conditions: Vec::new(), writes: vec![KvWrite::delete(key)] }
+    }
+
+    /// Removes the records from one key to, but without, another, or to the end.
+    pub fn delete_range(from: impl Into<Bytes>, to: Option<impl Into<Bytes>>) -> Self {
+        Self { conditions: Vec::new(), writes: vec![KvWrite::delete_range(from, to)] }
+    }
+
+    /// Replaces a record if it has the value `old` (`None`: if there is none) by `new` (`None`: removes it).
+    pub fn compare_and_swap(
+        key: impl Into<Bytes>,
+        old: Option<impl Into<Bytes>>,
+        new: Option<impl Into<Bytes>>,
+    ) -> Self {
+        let key = key.into();
+        let write = match new {
+            Some(value) => KvWrite::put(key.clone(), value),
+            None => KvWrite::delete(key.clone()),
+        };
+        let condition = KvCondition::Value { key, value: old.map(Into::into) };
+        Self { conditions: vec![condition], writes: vec![write] }
+    }
+
+    /// Why no node could apply this command, whatever its state; `None` if nothing speaks against it. To be asked before it
+    /// is given to openraft: a command that cannot be applied stops every node.
+    ///
+    /// ```
+    /// use sapwood_openraft::KvCommand;
+    ///
+    /// assert_eq!(KvCommand::put("fram", "1892").refusal(1 << 20), None);
+    /// assert!(KvCommand::put("", "1892").refusal(1 << 20).is_some());
+    /// assert!(KvCommand::put("fram", vec![0; 2 << 20]).refusal(1 << 20).is_some());
+    /// ```
+    pub fn refusal(&self, bytes_max: usize) -> Option<String> {
+        let mut bytes = 0;
+        let mut keys = Vec::new();
+        for condition in &self.conditions {
+            keys.push(condition.key());
+            if let KvCondition::Value { value: Some(value), .. } = condition {
+                bytes += value.len();
+            }
+        }
+        for write in &self.writes {
+            match write {
+                KvWrite::Put { key, value } => {
+                    keys.push(key);
+                    bytes += value.len();
+                }
+                KvWrite::Delete { key } => keys.push(key),
+                // Bounds may be empty; longer than a key they are of no use.
+                KvWrite::DeleteRange { from, to } => {
+                    bytes += from.len() + to.as_ref().map_or(0, Bytes::len);
+                }
+            }
+        }
+        for key in &keys {
+            if key.is_empty() || key.len() > sapwood::KEY_LEN_MAX {
+                return Some(format!(
+                    "a key has {} bytes; 1 to {} are possible",
+                    key.len(),
+                    sapwood::KEY_LEN_MAX
+                ));
+            }
+        }
+        // What else the log has of each of them is less than 64 bytes.
+        bytes += keys.iter().map(|key| key.len() + 64).sum::<usize>();
+        (bytes > bytes_max).then(|| format!("the command has {bytes} bytes; {bytes_max} are possible"))
+    }
+}
+
+/// The answer to a [`KvCommand`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum KvAnswer {
+    /// The command took effect. What it put has this version.
+    Done {
+        /// The index of the command.
+        version: u64,
+    },
+    /// A condition did not hold, and nothing was changed.
+    Refused {
+        /// Which condition, from 0.
+        condition: usize,
+        /// What is there in place of what was expected.
+        found: Option<KvValue>,
+    },
+    /// There was no command.
+    Nothing,
+}
+
+/// A value and its version.
+///
+/// ```
+/// let value = sapwood_openraft::KvValue { version: 17, value: "1892".into() };
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KvValue {
+    /// The index of the command that wrote it.
+    pub version: u64,
+    /// What it wrote.
+    pub value: Bytes,
+}
+
+impl KvValue {
+    /// A record of the keyspace. What has not even a version is of version 0.
+    fn decode(stored: &[u8]) -> Self {
+        let (version, value) = stored.split_first_chunk().unwrap_or((&[0; 8], stored));
+        Self { version: u64::from_le_bytes(*version), value: Bytes::copy_from_slice(value) }
+    }
+
+    fn encode(version: u64, value: &[u8]) -> Vec<u8> {
+        [&version.to_le_bytes()[..], value].concat()
+    }
+}
+
+/// A replicated ordered map: put, delete, range removal, compare-and-swap, transactions.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// use openraft::storage::RaftStateMachine;
+/// use openraft::{CommittedLeaderId, Entry, EntryPayload, LogId};
+/// use sapwood_openraft::{KvAnswer, KvCommand, KvConfig, KvMachine, Store};
+///
+/// let db = sapwood::Database::open(dir.path().join("node.db"))?;
+/// let store = Store::open(&db, dir.path().join("snapshots"))?;
+/// let (log, mut machine) = store.group::<KvConfig, _>(1, KvMachine::new())?;
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// // What openraft does with commands that are committed:
+/// let entry = |index, command| {
+///     let log_id = LogId::new(CommittedLeaderId::new(1, 1), index);
+///     Entry { log_id, payload: EntryPayload::Normal(command) }
+/// };
+/// let put = entry(1, KvCommand::put("fram", "1892"));
+/// let swap = entry(2, KvCommand::compare_and_swap("fram", Some("1820"), Some("1893")));
+/// let answers = machine.apply([put, swap]).await?;
+/// assert_eq!(answers[0], KvAnswer::Done { version: 1 });
+/// assert!(matches!(answers[1], KvAnswer::Refused { condition: 0, .. }));
+/// # Ok::<_, openraft::StorageError<u64>>(()) })?;
+/// let fram = machine.reader().get("fram")?;
+/// assert_eq!(fram.map(|fram| (fram.version, fram.value)), Some((1, "1892".into())));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct KvMachine {
+    options: KeyspaceOptions,
+}
+
+impl KvMachine {
+    /// A machine whose keyspace has default options.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A machine whose keyspace is created with these, compressed for instance.
+    ///
+    /// ```
+    /// use sapwood::{Compression, KeyspaceOptions};
+    ///
+    /// let machine = sapwood_openraft::KvMachine::with(KeyspaceOptions::new().compression(Compression::Lz4));
+    /// ```
+    pub fn with(options: KeyspaceOptions) -> Self {
+        Self { options }
+    }
+}
+
+impl Machine for KvMachine {
+    type Command = KvCommand;
+    type Answer = KvAnswer;
+
+    fn keyspaces(&self) -> Vec<(String, KeyspaceOptions)> {
+        vec![("records".into(), self.options.clone())]
+    }
+
+    fn apply(&self, at: &mut Apply<'_>, command: KvCommand) -> sapwood::Result<KvAnswer> {
+        let Apply { transaction, keyspaces, index } = at;
+        let records = &keyspaces[0];
+        for (number, condition) in command.conditions.iter().enumerate() {
+            let found = transaction.get(records, condition.key())?.map(|found| KvValue::decode(&found));
+            if !condition.holds(found.as_ref()) {
+                return Ok(KvAnswer::Refused { condition: number, found });
+            }
+        }
+        for write in command.writes {
+            match write {
+                KvWrite::Put { key, value } => {
+                    transaction.insert(records, key, KvValue::encode(*index, &value))?;
+                }
+                KvWrite::Delete { key } => transaction.remove(records, key)?,
+                KvWrite::DeleteRange { from, to: None } => transaction.remove_range(records, from..)?,
+                KvWrite::DeleteRange { from, to: Some(to) } if from < to => {
+                    transaction.remove_range(records, from..to)?;
+                }
+                KvWrite::DeleteRange { .. } => {}
+            }
+        }
+        Ok(KvAnswer::Done { version: *index })
+    }
+
+    fn without_command(&self) -> KvAnswer {
+        KvAnswer::Nothing
+    }
+}
+
+fn get(records: &Keyspace, key: &[u8]) -> sapwood::Result<Option<KvValue>> {
+    Ok(records.get(key)?.map(|stored| KvValue::decode(&stored)))
+}
+
+/// Reads of the state of a [`KvMachine`].
+impl<C: RaftTypeConfig<D = KvCommand>> StateReader<C> {
+    /// The value of a key in the state of this node, which may be behind.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # use sapwood_openraft::{KvConfig, KvMachine, Store};
+    /// # let db = sapwood::Database::open(dir.path().join("node.db"))?;
+    /// # let store = Store::open(&db, dir.path().join("snapshots"))?;
+    /// # let (log, machine) = store.group::<KvConfig, _>(1, KvMachine::new())?;
+    /// let reader = machine.reader();
+    /// // raft.ensure_linearizable().await?;  on the leader, for the newest
+    /// assert_eq!(reader.get("fram")?, None);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Database`](crate::Error::Database).
+    pub fn get(&self, key: impl AsRef<[u8]>) -> crate::Result<Option<KvValue>> {
+        Ok(self.read(|keyspaces| get(&keyspaces[0], key.as_ref()))?)
+    }
+
+    /// At most `limit` records from `from` to, but without, `to`, as of one moment.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # use sapwood_openraft::{KvConfig, KvMachine, Store};
+    /// # let db = sapwood::Database::open(dir.path().join("node.db"))?;
+    /// # let store = Store::open(&db, dir.path().join("snapshots"))?;
+    /// # let (log, machine) = store.group::<KvConfig, _>(1, KvMachine::new())?;
+    /// assert!(machine.reader().scan("a", Some("c"), 100)?.is_empty());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Database`](crate::Error::Database).
+    pub fn scan(
+        &self,
+        from: impl AsRef<[u8]>,
+        to: Option<impl AsRef<[u8]>>,
+        limit: usize,
+    ) -> crate::Result<Vec<(Bytes, KvValue)>> {
+        use std::ops::Bound;
+        let to = to.as_ref().map_or(Bound::Unbounded, |to| Bound::Excluded(to.as_ref()));
+        if let Bound::Excluded(to) = to
+            && to <= from.as_ref()
+        {
+            return Ok(Vec::new());
+        }
+        let mut range = self.read(|keyspaces| keyspaces[0].range((Bound::Included(from.as_ref()), to)));
+        let mut found = Vec::new();
+        while found.len() < limit {
+            let Some(record) = range.next_ref() else { break };
+            let (key, stored) = record?;
+            found.push((Bytes::copy_from_slice(key), KvValue::decode(stored)));
+        }
+        Ok(found)
+    }
+}

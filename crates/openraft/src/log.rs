@@ -1,0 +1,467 @@
+//! The log of a group, and its vote.
+//!
+//! ```text
+//! append ──▶ commit_visible: readable ──▶ returns
+//!                 └──▶ one sync for whatever waits in the database ──▶ callback
+//! ```
+//! Invariants:
+//! 1. The callback of an append comes after a sync that covers its entries.
+//! 2. Votes, truncations and purges are durable when they return, and so is what is committed (unless that was chosen otherwise).
+//! 3. Indexes are consecutive, from the one after the last purged entry. A batch has entries in order and the database's
+//!    log loses only its end, so a crash within a long append leaves a beginning of it.
+//! 4. What is purged is durable in the state: in one database because the log of the database has it in that order, in two because
+//!    a purge syncs the state first.
+
+use crate::error::{Error, Result, blocking};
+use crate::record::{self, Kind};
+use crate::store::Lease;
+use openraft::storage::{LogFlushed, LogState, RaftLogStorage};
+use openraft::{
+    CommittedLeaderId, Entry, EntryPayload, ErrorSubject, ErrorVerb, LogId, Membership, OptionalSend,
+    RaftLogId, RaftLogReader, RaftTypeConfig, StorageError, Vote,
+};
+use parking_lot::Mutex;
+use sapwood::{Batch, Durability, Pending};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// An append is committed in batches of about so many bytes: less than the least limit of a batch, which is 1 MiB. A longer entry is a
+/// batch of its own.
+const BATCH: usize = 512 << 10;
+/// Entries are read in answers of about so many bytes, where openraft permits less than it asked for.
+const READ: usize = 4 << 20;
+
+/// The log of a group, its vote, and what is committed: openraft's [`RaftLogStorage`]. Made by [`Store::group`](crate::Store::group).
+///
+/// `append` returns once its entries can be read, and calls its callback once they are durable: the sync is shared with all groups
+/// whose databases are the same.
+///
+/// An entry must fit into a value of the database (16 MiB with 256 MiB of memory or more, see `sapwood`'s limits): a longer one stops the node,
+/// so whatever takes commands from clients must refuse them before.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// use openraft::storage::{RaftLogStorage, RaftLogStorageExt};
+/// use openraft::{CommittedLeaderId, Entry, EntryPayload, LogId, RaftLogReader};
+/// use sapwood_openraft::{KvCommand, KvConfig, KvMachine, Store};
+///
+/// let db = sapwood::Database::open(dir.path().join("node.db"))?;
+/// let store = Store::open(&db, dir.path().join("snapshots"))?;
+/// let (mut log, _machine) = store.group::<KvConfig, _>(1, KvMachine::new())?;
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let log_id = LogId::new(CommittedLeaderId::new(1, 1), 1);
+/// let put = KvCommand::put("fram", "1892");
+/// log.blocking_append([Entry { log_id, payload: EntryPayload::Normal(put) }]).await?;
+/// assert_eq!(log.get_log_state().await?.last_log_id, Some(log_id));
+/// assert_eq!(log.try_get_log_entries(..).await?.len(), 1);
+/// # Ok::<_, openraft::StorageError<u64>>(()) })?;
+/// # Ok(()) }
+/// ```
+pub struct LogStore<C: RaftTypeConfig> {
+    log: Arc<Log<C>>,
+    committed: Durability,
+}
+
+/// Reads a group's log while it is written. Made by openraft.
+///
+/// ```
+/// fn is_a_reader<C: openraft::RaftTypeConfig>(_: impl openraft::RaftLogReader<C>) {}
+/// fn of<C>(reader: sapwood_openraft::LogReader<C>)
+/// where
+///     C: openraft::RaftTypeConfig<Entry = openraft::Entry<C>>,
+///     C::D: serde::Serialize + serde::de::DeserializeOwned,
+/// {
+///     is_a_reader(reader)
+/// }
+/// ```
+pub struct LogReader<C: RaftTypeConfig> {
+    log: Arc<Log<C>>,
+}
+
+struct Log<C: RaftTypeConfig> {
+    lease: Arc<Lease>,
+    ends: Mutex<Ends<C>>,
+}
+
+/// The ends of the log.
+struct Ends<C: RaftTypeConfig> {
+    purged: Option<LogId<C::NodeId>>,
+    /// The last entry, or the last that was purged.
+    last: Option<LogId<C::NodeId>>,
+}
+
+impl<C: RaftTypeConfig> Ends<C> {
+    /// Whether an entry may be the next one. An empty log begins anywhere.
+    fn check(&self, group: u64, index: u64) -> Result<()> {
+        let last = self.last.as_ref().map(|last| last.index);
+        if last.is_some_and(|last| index != last + 1) {
+            return Err(Error::Hole { group, last, index });
+        }
+        Ok(())
+    }
+}
+
+impl<C> LogStore<C>
+where
+    C: RaftTypeConfig<Entry = Entry<C>>,
+    C::D: Serialize + DeserializeOwned,
+{
+    pub(crate) fn open(lease: Arc<Lease>) -> Result<Self> {
+        let purged: Option<LogId<C::NodeId>> = lease.read(&lease.shared.log_meta, Kind::Purged)?;
+        let log = Log::<C> { lease, ends: Mutex::new(Ends { purged: purged.clone(), last: None }) };
+        let entries = log.lease.entry_key(0)..=log.lease.entry_key(u64::MAX);
+        let last = log.lease.shared.log.range(entries).next_back().transpose()?;
+        let last = last.map(|(_, value)| log.decode(&value)).transpose()?.map(|entry| entry.log_id);
+        log.ends.lock().last = last.max(purged);
+        Ok(Self { log: Arc::new(log), committed: Durability::Immediate })
+    }
+
+    /// Appends a membership of one node, durably, in a term that no leader has had, as [`Store::restart_group`](crate::Store::restart_group) says.
+    pub(crate) fn force_membership(
+        &self,
+        applied: Option<LogId<C::NodeId>>,
+        id: C::NodeId,
+        node: C::Node,
+    ) -> Result<()> {
+        let (log, group) = (&self.log, self.log.lease.group);
+        let last = log.ends.lock().last.clone().max(applied.clone());
+        let last = last.ok_or(Error::NeverStarted { group })?;
+        if let Some(applied) = applied
+            && log.ends.lock().last.as_ref().is_none_or(|last| *last < applied)
+        {
+            // As openraft does when it starts.
+            log.purge(applied)?;
+        }
+        let vote: Option<Vote<C::NodeId>> = log.lease.read(&log.lease.shared.log_meta, Kind::Vote)?;
+        let term = vote.map_or(0, |vote| vote.leader_id().get_term()).max(last.leader_id.get_term()) + 1;
+        let nodes = BTreeMap::from([(id.clone(), node)]);
+        let membership = Membership::new(vec![BTreeSet::from([id.clone()])], nodes);
+        let log_id = LogId::new(CommittedLeaderId::new(term, id.clone()), last.index + 1);
+        let entry = C::Entry { log_id: log_id.clone(), payload: EntryPayload::Membership(membership) };
+        let value = record::encode("an entry of the log", &entry)?;
+        log.commit(Durability::Immediate, |batch| {
+            log.put(batch, Kind::Vote, &Vote::new(term, id))?;
+            batch.insert(&log.lease.shared.log, log.lease.entry_key(log_id.index), value);
+            Ok(())
+        })
+    }
+
+    /// Does not wait for a sync when it saves what is committed.
+    ///
+    /// By default it does, so that the state of a node never goes back, also if its power fails: what was committed is applied again
+    /// when it opens. That costs each commit a sync after the one that the entry itself needs. Without it the state of a
+    /// node, after a power failure, may be that of some commits ago until the leader tells it what is committed; reads by the read index
+    /// wait for that and are right, reads of a follower's own state are older. No acknowledged write is lost either way.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # use sapwood_openraft::{KvConfig, KvMachine, Store};
+    /// # let db = sapwood::Database::open(dir.path().join("node.db"))?;
+    /// # let store = Store::open(&db, dir.path().join("snapshots"))?;
+    /// let (log, machine) = store.group::<KvConfig, _>(1, KvMachine::new())?;
+    /// let log = log.committed_without_sync();
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn committed_without_sync(mut self) -> Self {
+        self.committed = Durability::Buffered;
+        self
+    }
+}
+
+impl<C> Log<C>
+where
+    C: RaftTypeConfig<Entry = Entry<C>>,
+    C::D: Serialize + DeserializeOwned,
+{
+    fn decode(&self, value: &[u8]) -> Result<C::Entry> {
+        record::decode(self.lease.group, "an entry of the log", value)
+    }
+
+    /// Makes entries readable. What is returned tells when all of them are durable.
+    fn append(&self, entries: Vec<(LogId<C::NodeId>, Vec<u8>)>) -> Result<Option<Pending>> {
+        let shared = &self.lease.shared;
+        let mut pending = None;
+        let mut batch = shared.log_db.batch();
+        let count = entries.len();
+        for (number, (log_id, value)) in entries.into_iter().enumerate() {
+            batch.insert(&shared.log, self.lease.entry_key(log_id.index), value);
+            if batch.byte_len() >= BATCH || number + 1 == count {
+                pending = Some(batch.commit_visible()?);
+                self.ends.lock().last = Some(log_id);
+            }
+        }
+        Ok(pending)
+    }
+
+    /// Changes the records beside the entries, and waits for what it asks for.
+    fn commit(&self, durability: Durability, change: impl FnOnce(&mut Batch) -> Result<()>) -> Result<()> {
+        let mut batch = self.lease.shared.log_db.batch();
+        change(&mut batch)?;
+        Ok(batch.durability(durability).commit()?)
+    }
+
+    fn put<T: Serialize>(&self, batch: &mut Batch, kind: Kind, value: &T) -> Result<()> {
+        batch.insert(&self.lease.shared.log_meta, kind.key(self.lease.group), kind.encode(value)?);
+        Ok(())
+    }
+
+    fn truncate(&self, index: u64) -> Result<()> {
+        let group = self.lease.group;
+        let purged = self.ends.lock().purged.clone();
+        if let Some(purged) = purged.as_ref().map(|purged| purged.index).filter(|purged| index <= *purged) {
+            return Err(Error::TruncatesPurged { group, purged, index });
+        }
+        let before = index.checked_sub(1).map(|before| self.lease.entry_key(before));
+        let before = before.map(|key| self.lease.shared.log.get(key)).transpose()?.flatten();
+        let before = before.map(|value| self.decode(&value)).transpose()?.map(|entry| entry.log_id);
+        self.commit(Durability::Immediate, |batch| {
+            let rest = self.lease.entry_key(index)..=self.lease.entry_key(u64::MAX);
+            batch.remove_range(&self.lease.shared.log, rest);
+            Ok(())
+        })?;
+        let mut ends = self.ends.lock();
+        if ends.last.as_ref().is_some_and(|last| last.index >= index) {
+            ends.last = before.max(purged);
+        }
+        Ok(())
+    }
+
+    fn purge(&self, log_id: LogId<C::NodeId>) -> Result<()> {
+        if self.ends.lock().purged.as_ref().is_some_and(|purged| *purged >= log_id) {
+            return Ok(());
+        }
+        if self.lease.shared.two {
+            self.lease.shared.db.sync()?;
+        }
+        // Of an earlier leader than the snapshot that brought the state here: they conflict with it, also those of higher indexes.
+        // openraft takes the log to be empty then.
+        let is_stale = self.ends.lock().last.as_ref().is_none_or(|last| *last < log_id);
+        let last = if is_stale { u64::MAX } else { log_id.index };
+        self.commit(Durability::Immediate, |batch| {
+            let purged = self.lease.entry_key(0)..=self.lease.entry_key(last);
+            batch.remove_range(&self.lease.shared.log, purged);
+            self.put(batch, Kind::Purged, &log_id)
+        })?;
+        let mut ends = self.ends.lock();
+        if is_stale {
+            ends.last = Some(log_id.clone());
+        }
+        ends.purged = Some(log_id);
+        Ok(())
+    }
+
+    /// The entries of a range that there are, as of one moment, until they have `bytes`.
+    fn entries(&self, from: u64, to: Bound<u64>, bytes: usize) -> Result<Vec<C::Entry>> {
+        let to = match to {
+            Bound::Included(index) => Some(index),
+            Bound::Excluded(index) => index.checked_sub(1),
+            Bound::Unbounded => Some(u64::MAX),
+        };
+        let Some(to) = to.filter(|to| from <= *to) else { return Ok(Vec::new()) };
+        let (group, mut entries, mut read) = (self.lease.group, Vec::new(), 0);
+        let mut range = self.lease.shared.log.range(self.lease.entry_key(from)..=self.lease.entry_key(to));
+        let mut next = None;
+        while let Some(item) = range.next_ref() {
+            let (key, value) = item?;
+            let (index, entry) = (record::index_of(group, key)?, self.decode(value)?);
+            if next.is_some_and(|next| next != index) || entry.log_id.index != index {
+                let reason = format!("it has index {}, and {next:?} was expected", entry.log_id.index);
+                return Err(Error::Record { group, what: "an entry of the log", reason });
+            }
+            next = index.checked_add(1);
+            read += value.len();
+            entries.push(entry);
+            if read >= bytes {
+                break;
+            }
+        }
+        Ok(entries)
+    }
+}
+
+async fn read<C>(
+    log: &Arc<Log<C>>,
+    range: impl RangeBounds<u64>,
+    bytes: usize,
+) -> std::result::Result<Vec<C::Entry>, StorageError<C::NodeId>>
+where
+    C: RaftTypeConfig<Entry = Entry<C>>,
+    C::D: Serialize + DeserializeOwned,
+{
+    let from = match range.start_bound() {
+        Bound::Included(index) => Some(*index),
+        Bound::Excluded(index) => index.checked_add(1),
+        Bound::Unbounded => Some(0),
+    };
+    let (Some(from), to) = (from, range.end_bound().cloned()) else { return Ok(Vec::new()) };
+    let log = Arc::clone(log);
+    let entries = blocking(move || log.entries(from, to, bytes)).await;
+    entries.map_err(|error| error.of(ErrorSubject::Logs, ErrorVerb::Read))
+}
+
+macro_rules! reads_the_log {
+    ($reader:ident) => {
+        impl<C> RaftLogReader<C> for $reader<C>
+        where
+            C: RaftTypeConfig<Entry = Entry<C>>,
+            C::D: Serialize + DeserializeOwned,
+        {
+            async fn try_get_log_entries<RB: RangeBounds<u64> + Clone + Debug + OptionalSend>(
+                &mut self,
+                range: RB,
+            ) -> std::result::Result<Vec<C::Entry>, StorageError<C::NodeId>> {
+                read(&self.log, range, usize::MAX).await
+            }
+
+            async fn limited_get_log_entries(
+                &mut self,
+                start: u64,
+                end: u64,
+            ) -> std::result::Result<Vec<C::Entry>, StorageError<C::NodeId>> {
+                read(&self.log, start..end, READ).await
+            }
+        }
+    };
+}
+
+reads_the_log!(LogStore);
+reads_the_log!(LogReader);
+
+impl<C> RaftLogStorage<C> for LogStore<C>
+where
+    C: RaftTypeConfig<Entry = Entry<C>>,
+    C::D: Serialize + DeserializeOwned,
+{
+    type LogReader = LogReader<C>;
+
+    async fn get_log_state(&mut self) -> std::result::Result<LogState<C>, StorageError<C::NodeId>> {
+        let ends = self.log.ends.lock();
+        Ok(LogState { last_purged_log_id: ends.purged.clone(), last_log_id: ends.last.clone() })
+    }
+
+    async fn get_log_reader(&mut self) -> Self::LogReader {
+        LogReader { log: Arc::clone(&self.log) }
+    }
+
+    async fn save_vote(
+        &mut self,
+        vote: &Vote<C::NodeId>,
+    ) -> std::result::Result<(), StorageError<C::NodeId>> {
+        let (log, vote) = (Arc::clone(&self.log), vote.clone());
+        let saved =
+            blocking(move || log.commit(Durability::Immediate, |batch| log.put(batch, Kind::Vote, &vote)));
+        saved.await.map_err(|error| error.of(ErrorSubject::Vote, ErrorVerb::Write))
+    }
+
+    async fn read_vote(&mut self) -> std::result::Result<Option<Vote<C::NodeId>>, StorageError<C::NodeId>> {
+        let log = Arc::clone(&self.log);
+        let vote = blocking(move || log.lease.read(&log.lease.shared.log_meta, Kind::Vote)).await;
+        vote.map_err(|error| error.of(ErrorSubject::Vote, ErrorVerb::Read))
+    }
+
+    async fn save_committed(
+        &mut self,
+        committed: Option<LogId<C::NodeId>>,
+    ) -> std::result::Result<(), StorageError<C::NodeId>> {
+        let (log, durability) = (Arc::clone(&self.log), self.committed);
+        let saved =
+            blocking(move || log.commit(durability, |batch| log.put(batch, Kind::Committed, &committed)));
+        saved.await.map_err(|error| error.of(ErrorSubject::Logs, ErrorVerb::Write))
+    }
+
+    async fn read_committed(
+        &mut self,
+    ) -> std::result::Result<Option<LogId<C::NodeId>>, StorageError<C::NodeId>> {
+        let log = Arc::clone(&self.log);
+        let committed = blocking(move || log.lease.read(&log.lease.shared.log_meta, Kind::Committed)).await;
+        committed.map(Option::flatten).map_err(|error| error.of(ErrorSubject::Logs, ErrorVerb::Read))
+    }
+
+    async fn append<I>(
+        &mut self,
+        entries: I,
+        callback: LogFlushed<C>,
+    ) -> std::result::Result<(), StorageError<C::NodeId>>
+    where
+        I: IntoIterator<Item = C::Entry> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        let log = Arc::clone(&self.log);
+        let appended = async {
+            let mut encoded = Vec::new();
+            let (mut last, group) = (None, log.lease.group);
+            let purged = log.ends.lock().purged.as_ref().map(|purged| purged.index);
+            for entry in entries {
+                let index = entry.get_log_id().index;
+                // The state has them, and there is nothing before them that they could follow.
+                if Some(index) <= purged {
+                    continue;
+                }
+                match last {
+                    None => log.ends.lock().check(group, index)?,
+                    Some(last) if index == last + 1 => {}
+                    Some(_) => return Err(Error::Hole { group, last, index }),
+                }
+                last = Some(index);
+                let value = record::encode("an entry of the log", &entry)?;
+                encoded.push((entry.log_id, value));
+            }
+            // Where no background thread is free, registering the callback syncs: openraft goes on before that.
+            let (readable, is_readable) = oneshot::channel();
+            tokio::task::spawn_blocking(move || match log.append(encoded) {
+                Ok(pending) => {
+                    _ = readable.send(Ok(()));
+                    let Some(pending) = pending else { return callback.log_io_completed(Ok(())) };
+                    pending.on_durable(|result| {
+                        callback.log_io_completed(result.map_err(std::io::Error::other));
+                    });
+                }
+                Err(error) => _ = readable.send(Err(error)),
+            });
+            is_readable.await.unwrap_or_else(|_| Err(Error::Task("the thread that appends panicked".into())))
+        };
+        appended.await.map_err(|error| error.of(ErrorSubject::Logs, ErrorVerb::Write))
+    }
+
+    async fn truncate(
+        &mut self,
+        log_id: LogId<C::NodeId>,
+    ) -> std::result::Result<(), StorageError<C::NodeId>> {
+        let (log, index) = (Arc::clone(&self.log), log_id.index);
+        let truncated = blocking(move || log.truncate(index)).await;
+        truncated.map_err(|error| error.of(ErrorSubject::Log(log_id), ErrorVerb::Delete))
+    }
+
+    async fn purge(&mut self, log_id: LogId<C::NodeId>) -> std::result::Result<(), StorageError<C::NodeId>> {
+        let (log, purged) = (Arc::clone(&self.log), log_id.clone());
+        let purged = blocking(move || log.purge(purged)).await;
+        purged.map_err(|error| error.of(ErrorSubject::Log(log_id), ErrorVerb::Delete))
+    }
+}
+
+impl<C: RaftTypeConfig> Debug for LogStore<C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.log.fmt(f)
+    }
+}
+
+impl<C: RaftTypeConfig> Debug for LogReader<C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.log.fmt(f)
+    }
+}
+
+impl<C: RaftTypeConfig> Debug for Log<C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ends = self.ends.lock();
+        write!(f, "the log of group {}: purged {:?}, last {:?}", self.lease.group, ends.purged, ends.last)
+    }
+}

@@ -1,0 +1,377 @@
+//! The state of a group: openraft's state machine over a set of keyspaces.
+//!
+//! ```text
+//! apply     commands ──▶ transaction: what they write, last applied id, membership ──▶ one batch of the database's log
+//! build     live snapshot of the database ──▶ file ──sync of the state──▶ renamed ──▶ openraft purges the log
+//! install   file ──ingest──▶ set n + 1 ──one durable record──▶ the current set ──▶ set n is dropped
+//! ```
+//! Invariants:
+//! 1. What a command writes and that it was applied are in one batch.
+//! 2. The state is not synced for each command: what a power failure takes of it is applied again from the log, which is
+//!    purged only up to a snapshot, and a snapshot has its name only after the state was synced.
+//! 3. The record [`Kind::Set`] says which set is current. Others are of installations that did not end, or ended: they are dropped.
+//! 4. Readers hold the current set while they read, and an installation waits for them before it drops it.
+
+mod build;
+mod install;
+mod reader;
+
+pub use build::SnapshotBuilder;
+pub use reader::{StateReader, View};
+
+use crate::error::{Error, Result, blocking};
+use crate::machine::{Apply, Machine};
+use crate::record::Kind;
+use crate::snapshot_file::{Reader, SnapshotFile};
+use crate::store::Lease;
+use openraft::storage::RaftStateMachine;
+use openraft::{
+    Entry, EntryPayload, ErrorSubject, ErrorVerb, LogId, OptionalSend, RaftTypeConfig, Snapshot,
+    SnapshotMeta, StorageError, StoredMembership,
+};
+use parking_lot::{Mutex, RwLock};
+use sapwood::{Durability, Keyspace, KeyspaceOptions, Transaction};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// So many commands at most become visible together.
+const TOGETHER: usize = 256;
+
+/// The state of a group: openraft's [`RaftStateMachine`]. Made by [`Store::group`](crate::Store::group).
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// use openraft::storage::RaftStateMachine;
+/// use openraft::{CommittedLeaderId, Entry, EntryPayload, LogId};
+/// use sapwood_openraft::{KvAnswer, KvCommand, KvConfig, KvMachine, Store};
+///
+/// let db = sapwood::Database::open(dir.path().join("node.db"))?;
+/// let store = Store::open(&db, dir.path().join("snapshots"))?;
+/// let (_log, mut machine) = store.group::<KvConfig, _>(1, KvMachine::new())?;
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let log_id = LogId::new(CommittedLeaderId::new(1, 1), 1);
+/// let put = EntryPayload::Normal(KvCommand::put("fram", "1892"));
+/// assert_eq!(machine.apply([Entry { log_id, payload: put }]).await?, [KvAnswer::Done { version: 1 }]);
+/// assert_eq!(machine.applied_state().await?.0, Some(log_id));
+/// # Ok::<_, openraft::StorageError<u64>>(()) })?;
+/// # Ok(()) }
+/// ```
+pub struct StateMachine<C: RaftTypeConfig, M> {
+    state: Arc<State<C>>,
+    machine: Arc<M>,
+}
+
+/// What is known of a state, beside its records.
+pub(crate) struct State<C: RaftTypeConfig> {
+    lease: Arc<Lease>,
+    /// The keyspaces that the machine has asked for.
+    keyspaces: Vec<(String, KeyspaceOptions)>,
+    current: RwLock<Current>,
+    applied: Mutex<Applied<C>>,
+    snapshot: Mutex<Option<Finished<C>>>,
+}
+
+/// The current set.
+struct Current {
+    set: u64,
+    keyspaces: Arc<[Keyspace]>,
+}
+
+/// What was applied last, and the membership then.
+pub(crate) struct Applied<C: RaftTypeConfig> {
+    last: Option<LogId<C::NodeId>>,
+    membership: StoredMembership<C::NodeId, C::Node>,
+}
+
+impl<C: RaftTypeConfig> Clone for Applied<C> {
+    fn clone(&self) -> Self {
+        Self { last: self.last.clone(), membership: self.membership.clone() }
+    }
+}
+
+/// A snapshot and its file.
+type Finished<C> = (SnapshotMeta<<C as RaftTypeConfig>::NodeId, <C as RaftTypeConfig>::Node>, PathBuf);
+
+/// The header of a snapshot file: openraft's meta, and the names of the keyspaces, in the order of their numbers.
+type Header<C> = (SnapshotMeta<<C as RaftTypeConfig>::NodeId, <C as RaftTypeConfig>::Node>, Vec<String>);
+
+impl<C, M> StateMachine<C, M>
+where
+    C: RaftTypeConfig<D = M::Command, R = M::Answer, Entry = Entry<C>, SnapshotData = SnapshotFile>,
+    M: Machine,
+{
+    pub(crate) fn open(lease: Arc<Lease>, machine: M) -> Result<Self> {
+        let state = Arc::new(State::open(lease, machine.keyspaces())?);
+        Ok(Self { state, machine: Arc::new(machine) })
+    }
+
+    /// Reads the state while it changes, from any number of threads.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # use sapwood_openraft::{KvConfig, KvMachine, Store};
+    /// # let db = sapwood::Database::open(dir.path().join("node.db"))?;
+    /// # let store = Store::open(&db, dir.path().join("snapshots"))?;
+    /// let (log, machine) = store.group::<KvConfig, _>(1, KvMachine::new())?;
+    /// let reader = machine.reader();
+    /// // let raft = openraft::Raft::new(id, config, network, log, machine).await?;
+    /// assert!(reader.read(|keyspaces| keyspaces[0].get("fram"))?.is_none());
+    /// # Ok(()) }
+    /// ```
+    pub fn reader(&self) -> StateReader<C> {
+        StateReader::new(Arc::clone(&self.state))
+    }
+}
+
+impl<C: RaftTypeConfig> State<C> {
+    fn open(lease: Arc<Lease>, keyspaces: Vec<(String, KeyspaceOptions)>) -> Result<Self> {
+        for (name, options) in &keyspaces {
+            let bad = |reason| Error::BadKeyspace { keyspace: name.clone(), reason };
+            if options.is_expiring() {
+                return Err(bad("its records expire, which each node would see at another time"));
+            }
+            if keyspaces.iter().filter(|(other, _)| other == name).count() > 1 {
+                return Err(bad("the machine asks for it twice"));
+            }
+        }
+        let meta = &lease.shared.meta;
+        let set: Option<u64> = lease.read(meta, Kind::Set)?;
+        lease.drop_sets(|found| Some(found) != set)?;
+        let set = match set {
+            Some(set) => set,
+            None => {
+                let mut batch = lease.shared.db.batch();
+                batch.insert(meta, Kind::Set.key(lease.group), Kind::Set.encode(&0u64)?);
+                batch.durability(Durability::Immediate).commit()?;
+                0
+            }
+        };
+        let last = lease.read(meta, Kind::Applied)?;
+        let membership = lease.read(meta, Kind::Membership)?.unwrap_or_default();
+        let current = Current { set, keyspaces: create(&lease, &keyspaces, set)? };
+        let snapshot = newest_snapshot::<C>(&lease, &last)?;
+        Ok(Self {
+            lease,
+            keyspaces,
+            current: RwLock::new(current),
+            applied: Mutex::new(Applied { last, membership }),
+            snapshot: Mutex::new(snapshot),
+        })
+    }
+
+    /// The current snapshot becomes `path`, unless there is a newer one. Returns whether it did.
+    fn show_snapshot(&self, meta: SnapshotMeta<C::NodeId, C::Node>, path: PathBuf) -> Result<bool> {
+        let Lease { shared, group } = &*self.lease;
+        let mut snapshot = self.snapshot.lock();
+        if snapshot.as_ref().is_some_and(|(shown, _)| shown.last_log_id > meta.last_log_id) {
+            return Ok(false);
+        }
+        // Handles that are being sent stay readable: they are open.
+        SnapshotFile::remove_others(&shared.directory, *group, &path)?;
+        *snapshot = Some((meta, path));
+        Ok(true)
+    }
+}
+
+/// Finds or creates the keyspaces of a set.
+fn create(lease: &Lease, keyspaces: &[(String, KeyspaceOptions)], set: u64) -> Result<Arc<[Keyspace]>> {
+    let create = |(name, options): &(String, KeyspaceOptions)| {
+        Ok(lease.shared.db.keyspace_with(&lease.keyspace_name(set, name), options.clone())?)
+    };
+    keyspaces.iter().map(create).collect()
+}
+
+/// The newest snapshot that the state has come to, and removes the others.
+fn newest_snapshot<C: RaftTypeConfig>(
+    lease: &Lease,
+    applied: &Option<LogId<C::NodeId>>,
+) -> Result<Option<Finished<C>>> {
+    let Lease { shared, group } = lease;
+    let mut newest: Option<Finished<C>> = None;
+    for path in SnapshotFile::finished(&shared.directory, *group)? {
+        match Reader::open::<Header<C>>(&path, *group) {
+            Ok((_, (meta, _))) if meta.last_log_id <= *applied => {
+                if newest.as_ref().is_none_or(|(newest, _)| newest.last_log_id < meta.last_log_id) {
+                    newest = Some((meta, path));
+                }
+            }
+            Ok(_) => {
+                tracing::warn!("{} is of a later state than the database, and is removed", path.display())
+            }
+            Err(error) => tracing::warn!("{error}; it is removed"),
+        }
+    }
+    let kept = newest.as_ref().map(|(_, path)| path.clone()).unwrap_or_default();
+    SnapshotFile::remove_others(&shared.directory, *group, &kept)?;
+    Ok(newest)
+}
+
+impl<C, M> StateMachine<C, M>
+where
+    C: RaftTypeConfig<D = M::Command, R = M::Answer, Entry = Entry<C>, SnapshotData = SnapshotFile>,
+    M: Machine,
+{
+    /// Applies entries in as few batches as their size allows.
+    fn apply_all(state: &State<C>, machine: &M, entries: Vec<C::Entry>) -> Result<Vec<C::R>> {
+        let keyspaces = Arc::clone(&state.current.read().keyspaces);
+        let mut group = Together { state, keyspaces: &keyspaces, applied: state.applied.lock().clone() };
+        let mut answers = Vec::with_capacity(entries.len());
+        let mut transaction = state.lease.shared.db.transaction()?;
+        let mut together = 0;
+        for entry in entries {
+            let log_id = entry.log_id.clone();
+            if together == TOGETHER {
+                transaction = group.commit(transaction)?;
+                together = 0;
+            }
+            let mark = transaction.savepoint();
+            // The next transaction may have to do it again.
+            let again = (together > 0).then(|| entry.clone());
+            let applied = group.apply(machine, &mut transaction, entry);
+            let answer = match (applied, again) {
+                (Err(Error::Database(sapwood::Error::BatchTooLarge { .. })), Some(entry)) => {
+                    transaction.roll_back_to(mark)?;
+                    transaction = group.commit(transaction)?;
+                    together = 0;
+                    group.apply(machine, &mut transaction, entry)?
+                }
+                (applied, _) => {
+                    let answer = applied?;
+                    transaction.release(mark)?;
+                    answer
+                }
+            };
+            group.applied.last = Some(log_id);
+            answers.push(answer);
+            together += 1;
+        }
+        _ = group.commit(transaction)?;
+        Ok(answers)
+    }
+}
+
+/// Commands that become visible together.
+struct Together<'s, C: RaftTypeConfig> {
+    state: &'s State<C>,
+    keyspaces: &'s [Keyspace],
+    applied: Applied<C>,
+}
+
+impl<C: RaftTypeConfig<Entry = Entry<C>>> Together<'_, C> {
+    fn apply<M>(&mut self, machine: &M, transaction: &mut Transaction, entry: C::Entry) -> Result<M::Answer>
+    where
+        M: Machine<Command = C::D, Answer = C::R>,
+    {
+        let Lease { shared, group } = &*self.state.lease;
+        let answer = match entry.payload {
+            EntryPayload::Blank => machine.without_command(),
+            EntryPayload::Normal(command) => {
+                let index = entry.log_id.index;
+                let mut at = Apply { transaction: &mut *transaction, keyspaces: self.keyspaces, index };
+                machine.apply(&mut at, command)?
+            }
+            EntryPayload::Membership(membership) => {
+                let membership = StoredMembership::new(Some(entry.log_id.clone()), membership);
+                let value = Kind::Membership.encode(&membership)?;
+                transaction.insert(&shared.meta, Kind::Membership.key(*group), value)?;
+                self.applied.membership = membership;
+                machine.without_command()
+            }
+        };
+        let value = Kind::Applied.encode(&entry.log_id)?;
+        transaction.insert(&shared.meta, Kind::Applied.key(*group), value)?;
+        Ok(answer)
+    }
+
+    /// Commits, and begins the next transaction.
+    fn commit(&mut self, mut transaction: Transaction) -> Result<Transaction> {
+        transaction.durability(Durability::Buffered);
+        transaction.commit()?;
+        *self.state.applied.lock() = self.applied.clone();
+        Ok(self.state.lease.shared.db.transaction()?)
+    }
+}
+
+impl<C, M> RaftStateMachine<C> for StateMachine<C, M>
+where
+    C: RaftTypeConfig<D = M::Command, R = M::Answer, Entry = Entry<C>, SnapshotData = SnapshotFile>,
+    M: Machine,
+{
+    type SnapshotBuilder = SnapshotBuilder<C>;
+
+    async fn applied_state(
+        &mut self,
+    ) -> std::result::Result<
+        (Option<LogId<C::NodeId>>, StoredMembership<C::NodeId, C::Node>),
+        StorageError<C::NodeId>,
+    > {
+        let Applied { last, membership } = self.state.applied.lock().clone();
+        Ok((last, membership))
+    }
+
+    async fn apply<I>(&mut self, entries: I) -> std::result::Result<Vec<C::R>, StorageError<C::NodeId>>
+    where
+        I: IntoIterator<Item = C::Entry> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        let entries: Vec<_> = entries.into_iter().collect();
+        let Some(last) = entries.last().map(|entry| entry.log_id.clone()) else { return Ok(Vec::new()) };
+        let (state, machine) = (Arc::clone(&self.state), Arc::clone(&self.machine));
+        let applied = blocking(move || Self::apply_all(&state, &machine, entries)).await;
+        applied.map_err(|error| error.of(ErrorSubject::Apply(last), ErrorVerb::Write))
+    }
+
+    async fn get_snapshot_builder(&mut self) -> Self::SnapshotBuilder {
+        SnapshotBuilder::new(Arc::clone(&self.state))
+    }
+
+    async fn begin_receiving_snapshot(
+        &mut self,
+    ) -> std::result::Result<Box<SnapshotFile>, StorageError<C::NodeId>> {
+        let lease = Arc::clone(&self.state.lease);
+        let file = blocking(move || SnapshotFile::receive(&lease.shared.directory, lease.group)).await;
+        file.map(Box::new).map_err(|error| error.of(ErrorSubject::Snapshot(None), ErrorVerb::Write))
+    }
+
+    async fn install_snapshot(
+        &mut self,
+        meta: &SnapshotMeta<C::NodeId, C::Node>,
+        mut snapshot: Box<SnapshotFile>,
+    ) -> std::result::Result<(), StorageError<C::NodeId>> {
+        let (state, received) = (Arc::clone(&self.state), meta.clone());
+        let installed = async {
+            snapshot.flush().await?;
+            blocking(move || state.install(received, *snapshot)).await
+        };
+        let subject = || ErrorSubject::Snapshot(Some(meta.signature()));
+        installed.await.map_err(|error| error.of(subject(), ErrorVerb::Write))
+    }
+
+    async fn get_current_snapshot(
+        &mut self,
+    ) -> std::result::Result<Option<Snapshot<C>>, StorageError<C::NodeId>> {
+        let state = Arc::clone(&self.state);
+        let snapshot = blocking(move || {
+            let snapshot = state.snapshot.lock();
+            let Some((meta, path)) = &*snapshot else { return Ok(None) };
+            let snapshot = Box::new(SnapshotFile::open(path)?);
+            Ok(Some(Snapshot { meta: meta.clone(), snapshot }))
+        });
+        snapshot.await.map_err(|error| error.of(ErrorSubject::Snapshot(None), ErrorVerb::Read))
+    }
+}
+
+impl<C: RaftTypeConfig, M> std::fmt::Debug for StateMachine<C, M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.state.fmt(f)
+    }
+}
+
+impl<C: RaftTypeConfig> std::fmt::Debug for State<C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (set, applied) = (self.current.read().set, self.applied.lock().last.clone());
+        write!(f, "the state of group {}: set {set}, applied {applied:?}", self.lease.group)
+    }
+}

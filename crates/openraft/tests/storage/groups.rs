@@ -1,0 +1,83 @@
+//! Many groups in one database.
+
+use crate::ground::{self, blank, command, id};
+use openraft::storage::{RaftLogStorage, RaftLogStorageExt, RaftStateMachine};
+use openraft::{RaftLogReader, Vote};
+use sapwood::psync::Simulated;
+use sapwood_openraft::{Error, KvCommand, KvConfig, KvMachine, Store};
+
+#[test]
+fn groups_do_not_see_one_another() {
+    let (volume, directory) = (Simulated::new(1), ground::directory());
+    let db = ground::open_on(&volume, 2).expect("opens");
+    let store = Store::open(&db, directory.path()).expect("a store");
+    let numbers = [0, 1, 2, 255, 256, u64::MAX];
+    let open = |number: &u64| store.group::<KvConfig, _>(*number, KvMachine::new()).expect("a group");
+    let mut groups: Vec<_> = numbers.iter().map(open).collect();
+    ground::run(async {
+        for (number, (log, machine)) in (1..).zip(&mut groups) {
+            log.blocking_append((0..20).map(|index| blank(number, index))).await.expect("appends");
+            log.save_vote(&Vote::new(number, 1)).await.expect("saves");
+            let put = command(number, 5, KvCommand::put("key", number.to_string()));
+            machine.apply([put]).await.expect("applies");
+        }
+        // The one in the middle is changed in all ways.
+        let (log, _) = &mut groups[2];
+        log.truncate(id(3, 15)).await.expect("truncates");
+        log.purge(id(3, 5)).await.expect("purges");
+        for (number, (log, machine)) in (1..).zip(&mut groups) {
+            let found = log.try_get_log_entries(..).await.expect("reads");
+            assert!(found.iter().all(|entry| entry.log_id.leader_id.term == number));
+            assert_eq!(found.len(), if number == 3 { 9 } else { 20 }, "group {number}");
+            assert_eq!(log.read_vote().await.expect("reads"), Some(Vote::new(number, 1)));
+            let found = machine.reader().get("key").expect("reads").expect("it is there");
+            assert_eq!(found.value, number.to_string());
+        }
+    });
+    // One is removed, and the others stay.
+    assert!(matches!(store.remove_group(1), Err(Error::GroupInUse { group: 1 })));
+    drop(groups);
+    store.remove_group(1).expect("removes");
+    for number in numbers {
+        let (mut log, mut machine) = open(&number);
+        let is_there = number != 1;
+        let last = ground::run(log.get_log_state()).expect("reads").last_log_id;
+        assert_eq!(last.is_some(), is_there, "group {number}");
+        assert_eq!(ground::run(log.read_vote()).expect("reads").is_some(), is_there);
+        assert_eq!(ground::run(machine.applied_state()).expect("reads").0.is_some(), is_there);
+        assert_eq!(machine.reader().get("key").expect("reads").is_some(), is_there);
+    }
+}
+
+/// The groups' appends wait for the same syncs, as the count of them shows.
+#[test]
+fn a_sync_is_shared_by_groups() {
+    const GROUPS: u64 = 64;
+    const APPENDS: u64 = 20;
+    let directory = ground::directory();
+    let db = sapwood::Database::open(directory.path().join("node.db")).expect("opens");
+    let store = Store::open(&db, directory.path().join("snapshots")).expect("a store");
+    let groups: Vec<_> = (0..GROUPS)
+        .map(|number| store.group::<KvConfig, _>(number, KvMachine::new()).expect("a group"))
+        .collect();
+    let before = db.stats().writes.log_syncs;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().expect("a runtime");
+    runtime.block_on(async {
+        let appending: Vec<_> = groups
+            .into_iter()
+            .map(|(mut log, _)| {
+                tokio::spawn(async move {
+                    for index in 0..APPENDS {
+                        log.blocking_append([blank(1, index)]).await.expect("appends");
+                    }
+                })
+            })
+            .collect();
+        for task in appending {
+            task.await.expect("it does not panic");
+        }
+    });
+    let syncs = db.stats().writes.log_syncs - before;
+    println!("{syncs} syncs for {} durable appends", GROUPS * APPENDS);
+    assert!(syncs < GROUPS * APPENDS / 2, "{syncs} syncs for {} durable appends", GROUPS * APPENDS);
+}

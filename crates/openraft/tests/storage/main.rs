@@ -1,0 +1,10 @@
+//! Tests of the storage as openraft uses it: its own suite, power cuts, published bugs of others, snapshots, the ready-made machine.
+
+mod bugs;
+mod ground;
+mod groups;
+mod journal;
+mod kv;
+mod power_cuts;
+mod snapshots;
+mod suite;
