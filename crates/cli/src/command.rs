@@ -19,6 +19,7 @@ mod repair;
 mod restore;
 mod scan;
 mod stats;
+mod top;
 mod tour;
 
 use crate::arguments::{Arguments, Command, Key};
@@ -97,6 +98,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
         Command::Drop(options) => drop::run(&options, opening),
         Command::Scan(options) => scan::run(&options, opening),
         Command::Stats(options) => stats::run(&options, opening),
+        Command::Top(options) => top::run(&options, &opening),
         Command::Explain(options) => explain::run(&options, opening),
         Command::Map(options) => map::run(&options, opening),
         Command::Changes(options) => changes::run(&options, opening),

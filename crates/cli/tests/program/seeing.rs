@@ -42,6 +42,29 @@ fn explain_tells_where_a_key_is_and_what_was_read_for_it() {
 }
 
 #[test]
+fn top_shows_a_database_whether_or_not_a_process_writes_it() {
+    let place = ships(3000);
+    let said = place.run(&["top", "ships.db", "--once", "--interval", "0.05"]).ends(0).out;
+    assert!(said.contains("no process writes it") && said.contains("3,000"), "{said}");
+    let json = place.run(&["top", "ships.db", "--once", "--json", "--interval", "0.05"]).ends(0).out;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["stats"]["keyspaces"][0]["records"], 3000);
+    assert!(json["writer"].is_null(), "{json}");
+    place.run(&["top", "none.db"]).ends(3).tells("no database");
+    place.run(&["top", "ships.db", "--interval", "0"]).ends(2).tells("0.01");
+    // Beside a process that has it open for writing, which is not kept from it.
+    let db = sapwood::Database::open(place.path("ships.db")).unwrap();
+    db.keyspace("default").unwrap().insert("vega", "1872").unwrap();
+    let said = place.run(&["top", "ships.db", "--once", "--interval", "0.05"]).ends(0).out;
+    let id = std::process::id();
+    assert!(
+        said.contains(&format!("written by process {id}, ")) && said.contains("1 changes for a flush"),
+        "{said}"
+    );
+    db.close().unwrap();
+}
+
+#[test]
 fn changes_are_lines_of_json_from_a_position_on() {
     let place = ships(3);
     place.run(&["changes", "ships.db"]).ends(2).tells("keeps no changes");

@@ -1,0 +1,92 @@
+//! What the operating system knows of the process that writes. Linux only; elsewhere nothing is known.
+
+use std::path::Path;
+use std::time::Duration;
+
+/// Ticks of a second in /proc, which are the same on all architectures of Linux.
+const TICKS: u64 = 100;
+/// Most bytes of the note that are shown: longer ones are of no program of ours.
+const NOTE_MAX: usize = 200;
+
+/// What a process has taken since it began, and its memory now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Usage {
+    pub processor: Duration,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Bytes that came from the device, and that went to it or will.
+    pub read: u64,
+    pub written: u64,
+}
+
+/// Who has the database open for writing, by its note in `LOCK`. The note stays when a process ends, so it counts only if the process is
+/// there.
+pub(super) fn writer(path: &Path) -> Option<String> {
+    let note = std::fs::read(path.join("LOCK")).ok()?;
+    let note = String::from_utf8_lossy(&note[..note.len().min(NOTE_MAX)]).trim().to_owned();
+    if note.is_empty() {
+        return None;
+    }
+    let is_there = |id: u32| !cfg!(target_os = "linux") || Path::new(&format!("/proc/{id}")).exists();
+    id_of(&note).is_none_or(is_there).then_some(note)
+}
+
+/// The process id in a note such as `process 4711, /usr/bin/ships`.
+pub(super) fn id_of(note: &str) -> Option<u32> {
+    let digits = note.strip_prefix("process ")?;
+    digits.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
+}
+
+impl Usage {
+    pub fn of(id: u32) -> Option<Self> {
+        let read = |name: &str| std::fs::read_to_string(format!("/proc/{id}/{name}")).ok();
+        let (processor, memory) = parse_stat(&read("stat")?, page_size())?;
+        // Only the same user may see this one.
+        let (read, written) = read("io").and_then(|text| parse_io(&text)).unwrap_or_default();
+        Some(Self { processor, memory, read, written })
+    }
+}
+
+/// Bytes of a page (4 KiB): what the kernel counts memory in where this program is built for; others are told by nobody without a call.
+fn page_size() -> u64 {
+    4096
+}
+
+/// Processor time and memory of /proc/PID/stat.
+fn parse_stat(text: &str, page: u64) -> Option<(Duration, u64)> {
+    // The program's name may have blanks and brackets.
+    let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+    let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
+    let (user, system, pages) = (number(11)?, number(12)?, number(21)?);
+    Some((Duration::from_millis((user + system) * 1000 / TICKS), pages * page))
+}
+
+/// Bytes read and written of /proc/PID/io.
+fn parse_io(text: &str) -> Option<(u64, u64)> {
+    let number = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    Some((number("read_bytes:")?, number("write_bytes:")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_says_is_read() {
+        let stat = "4711 (a (b) c) S 1 4711 4711 0 -1 4194560 9 0 0 0 150 50 0 0 20 0 7 0 123456 1000000 2500 184467 1 1";
+        assert_eq!(parse_stat(stat, 4096), Some((Duration::from_secs(2), 2500 * 4096)));
+        assert_eq!(parse_stat("4711 (x) S 1", 4096), None);
+        let io =
+            "rchar: 1\nwchar: 2\nsyscr: 3\nread_bytes: 4096\nwrite_bytes: 8192\ncancelled_write_bytes: 0\n";
+        assert_eq!(parse_io(io), Some((4096, 8192)));
+        assert_eq!(id_of("process 4711, /usr/bin/ships"), Some(4711));
+        assert_eq!((id_of("the harbour master"), id_of("process x")), (None, None));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn this_process_takes_something() {
+        let usage = Usage::of(std::process::id()).expect("it is there");
+        assert!(usage.memory > 1 << 20, "{usage:?}");
+    }
+}
