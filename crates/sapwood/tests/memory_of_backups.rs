@@ -1,4 +1,4 @@
-//! The memory budget is kept while a backup is taken beside a writer, and a restore takes little. A process of its own: what another
+//! The memory budget is kept while a backup is taken beside a writer, and a restore and a repair take little. A process of its own: what another
 //! test has left in the allocator would count here.
 #![cfg(target_os = "linux")]
 
@@ -8,7 +8,9 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use resident::{peak_while, resident};
 use sapwood::backup::{Directory, Restore};
+use sapwood::repair::Repair;
 use sapwood::{Database, Durability, Keyspace};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 const BUDGET: u64 = 32 << 20;
@@ -59,4 +61,26 @@ fn a_backup_beside_a_writer_stays_within_the_budget() {
         Restore::from(&target).into_directory(dir.path().join("copy")).expect("restores");
     });
     assert!(peak <= MOST_OF_RESTORE, "{peak} bytes for a restore");
+    repairs_take_little(dir.path());
+}
+
+/// Of a database that is known, and of one without a manifest, whose nodes are searched.
+fn repairs_take_little(dir: &Path) {
+    let repair = |new: &str| {
+        let before = resident();
+        let repair = Repair::of(dir.join("copy")).memory(MOST_OF_RESTORE / 4);
+        let (peak, report) = peak_while(before, || repair.into_directory(dir.join(new)).expect("repairs"));
+        assert!(peak <= MOST_OF_RESTORE, "{peak} bytes for a repair");
+        report
+    };
+    let known = repair("known");
+    assert!(!known.has_losses() && known.keyspaces[0].records == RECORDS, "{known:?}");
+    for entry in std::fs::read_dir(dir.join("copy")).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("manifest-")) {
+            std::fs::remove_file(path).expect("removed");
+        }
+    }
+    let searched = repair("searched");
+    assert!(searched.has_losses() && searched.keyspaces[0].records == RECORDS, "{searched:?}");
 }

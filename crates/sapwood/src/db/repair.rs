@@ -41,7 +41,7 @@ use crate::db::repair::old_nodes::OldNodes;
 use crate::db::repair::orphans::Orphans;
 use crate::db::repair::output::{New, Output};
 use crate::db::repair::plan::{Plan, recover};
-use crate::db::repair::report::Losses;
+use crate::db::repair::report::{Covered, Losses};
 use crate::db::repair::scan::Known;
 use crate::db::repair::sweep::Sweep;
 use crate::db::repair::trees::{CopyTree, behind};
@@ -340,15 +340,12 @@ fn repair(
     let frames = Frames::new(0);
     let file = match old.open(DATA, Access::default()) {
         Ok(file) => Some(Opened(&**old, file)),
-        Err(error) => {
-            let missing = || Error::corrupt(DATA, 0, "the data file is missing", "a file", "none");
-            losses.note(if matches!(error, psync::Error::NotFound { .. }) {
-                missing()
-            } else {
-                error.into()
-            });
+        Err(psync::Error::NotFound { .. }) => {
+            losses.note(Error::corrupt(DATA, 0, "the data file is missing", "a file", "none"));
             None
         }
+        // Whoever may not open a file has not lost it.
+        Err(error) => return Err(error.into()),
     };
     let len = file.as_ref().map_or(Ok(0), |file| old.len(file.1))?;
     let nodes = OldNodes {
@@ -366,12 +363,13 @@ fn repair(
     };
     out.finish()?;
     let mut version = out.version.clone();
-    let (mut log, dropped) = copy_log(old, &plan, new, &mut version, &losses)?;
+    let covered = losses.covered();
+    let (mut log, dropped) = copy_log(old, &plan, new, &mut version, &covered)?;
     let mut removals = Removals::default();
     // All keyspaces are listed if the log is damaged.
     let (damage, report) = (log.damage.take(), log.report.clone());
     let without_base = std::mem::take(&mut log.without_base);
-    let of_areas = operands_of_areas(&out, &frames, &losses);
+    let of_areas = operands_of_areas(&out, &frames, &covered);
     for (id, key) in without_base.into_iter().chain(of_areas).collect::<BTreeSet<_>>() {
         log.remove(&mut removals, id, &key)?;
     }
@@ -483,7 +481,7 @@ fn copy_log<'a>(
     plan: &Plan,
     new: &'a New,
     version: &'a mut Version,
-    losses: &Losses,
+    losses: &Covered,
 ) -> Result<(CopyLog<'a>, u64)> {
     let mut log = CopyLog::new(new, version, plan.is_known);
     let salvaged =
@@ -495,7 +493,7 @@ fn copy_log<'a>(
 }
 
 /// Records that have operands in log areas without what they belong to.
-fn operands_of_areas(out: &Output, frames: &Arc<Frames>, losses: &Losses) -> Vec<(KeyspaceId, Vec<u8>)> {
+fn operands_of_areas(out: &Output, frames: &Arc<Frames>, losses: &Covered) -> Vec<(KeyspaceId, Vec<u8>)> {
     let version = &out.version;
     let is_in_question =
         |id: KeyspaceId| losses.has(id) && version.trees.get(&id).is_some_and(|tree| tree.merging.is_some());

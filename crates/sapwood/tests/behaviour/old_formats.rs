@@ -1,6 +1,7 @@
 //! Databases of older formats open, and are of the present one as soon as they are opened for writing.
 
 use sapwood::backup::{Restore, StreamWriter};
+use sapwood::repair::Repair;
 use sapwood::{Database, Durability};
 use std::path::{Path, PathBuf};
 
@@ -104,6 +105,15 @@ fn goes_on(files: &[(&str, &[u8])]) {
     let copy = dir.path().join("copy");
     Restore::from_stream(&stream.into_inner()[..]).into_directory(&copy).expect("restores");
     holds(&Database::open(&copy).expect("opens"), &name, 300);
+    // So has a repair, also if CURRENT is lost, which tells how long segments are.
+    for new in ["repaired", "recovered"] {
+        let new = dir.path().join(new);
+        let report = Repair::of(&path).into_directory(&new).expect("repairs");
+        assert!(!report.has_losses(), "{report:?}");
+        holds(&Database::open(&new).expect("opens"), &name, 300);
+        drop(std::fs::rename(path.join("CURRENT"), path.join("CURRENT.away")));
+    }
+    std::fs::rename(path.join("CURRENT.away"), path.join("CURRENT")).expect("back");
     drop(read_only);
     assert_eq!(current(), files[0].1, "who only reads changes nothing");
     let db = Database::open(&path).expect("opens");

@@ -10,7 +10,7 @@
 
 use crate::db::repair::output::New;
 use crate::db::repair::plan::recover;
-use crate::db::repair::report::{Losses, RepairedLog};
+use crate::db::repair::report::{Covered, RepairedLog};
 use crate::db::replay::check_record;
 use crate::error::{Error, Result};
 use crate::operation::{KeyRange, KeyspaceId, Operation, Operations, SeqNo, put_remove, put_remove_range};
@@ -63,7 +63,7 @@ impl<'a> CopyLog<'a> {
     }
 
     /// Takes what was read of the old log.
-    pub fn take(&mut self, found: Salvage<'_>, losses: &Losses) -> Result<()> {
+    pub fn take(&mut self, found: Salvage<'_>, losses: &Covered) -> Result<()> {
         let (Salvage::Next(record) | Salvage::Behind(record)) = found;
         let behind = record.first_seq + u64::from(record.count);
         if behind <= self.next {
@@ -110,7 +110,7 @@ impl<'a> CopyLog<'a> {
         }
     }
 
-    fn note_operands(&mut self, body: &[u8], losses: &Losses) {
+    fn note_operands(&mut self, body: &[u8], losses: &Covered) {
         for operation in Operations::new(body).flatten() {
             match operation {
                 Operation::Merge(change) if losses.contains(change.keyspace, change.key) => {

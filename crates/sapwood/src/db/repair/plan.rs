@@ -55,6 +55,10 @@ impl Plan {
         let named = match Current::read(volume) {
             Ok(current) => Some(current),
             Err(error @ (Error::NewerFormat { .. } | Error::OlderFormat { .. })) => return Err(error),
+            // Whoever may not open a file has not lost it.
+            Err(Error::Io(error)) if !matches!(&*error, psync::Error::Io { operation: "read", .. }) => {
+                return Err(Error::Io(error));
+            }
             Err(error) if manifests.is_empty() && generations.is_empty() && !has(DATA_FILE) => {
                 let path = volume.describe();
                 return Err(if has(current::FILE) { error } else { Error::Missing { path } });
@@ -192,6 +196,8 @@ fn free_name(version: &Version, mut name: String) -> Arc<str> {
     while version.trees.iter().any(|(_, tree)| *tree.name == *name) {
         name.insert(0, '-');
     }
+    // Those of chunks of large values have such.
+    name.retain(|character| !character.is_control());
     while name.len() > NAME_LEN_MAX {
         name.pop();
     }

@@ -223,13 +223,26 @@ impl Losses {
         ranges.push(LostRange { from: from.to_vec(), to: to.map(<[u8]>::to_vec), loss, cause });
     }
 
-    /// Whether a key lies in a listed range.
-    pub fn contains(&self, id: KeyspaceId, key: &[u8]) -> bool {
-        self.ranges.get(&id).is_some_and(|ranges| ranges.iter().any(|range| range.contains(key)))
-    }
-
-    pub fn has(&self, id: KeyspaceId) -> bool {
-        self.ranges.contains_key(&id)
+    /// The keys that lie in listed ranges.
+    pub fn covered(&self) -> Covered {
+        let mut covered = Covered::default();
+        for (id, ranges) in &self.ranges {
+            let mut ranges: Vec<_> =
+                ranges.iter().map(|range| (range.from.clone(), range.to.clone())).collect();
+            ranges.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+            let merged = covered.0.entry(*id).or_default();
+            for (from, to) in ranges {
+                match merged.last_mut() {
+                    Some((_, None)) => {}
+                    Some((_, Some(end))) if *end >= from => match to {
+                        Some(to) => *end = to.max(std::mem::take(end)),
+                        None => merged.last_mut().into_iter().for_each(|last| last.1 = None),
+                    },
+                    _ => merged.push((from, to)),
+                }
+            }
+        }
+        covered
     }
 
     pub fn is_empty(&self) -> bool {
@@ -241,5 +254,69 @@ impl Losses {
         let mut ranges = self.ranges.remove(&id).unwrap_or_default();
         ranges.sort_by(|a, b| a.from.cmp(&b.from));
         ranges
+    }
+}
+
+/// From a key up to another one, or to the end.
+type Keys = (Vec<u8>, Option<Vec<u8>>);
+
+/// Ranges of keys in which something may be lost, merged and in order.
+#[derive(Default)]
+pub(super) struct Covered(BTreeMap<KeyspaceId, Vec<Keys>>);
+
+impl Covered {
+    pub fn contains(&self, id: KeyspaceId, key: &[u8]) -> bool {
+        let Some(ranges) = self.0.get(&id) else { return false };
+        let next = ranges.partition_point(|(from, _)| from.as_slice() <= key);
+        let last = next.checked_sub(1).and_then(|index| ranges.get(index));
+        last.is_some_and(|(_, to)| to.as_deref().is_none_or(|to| key < to))
+    }
+
+    pub fn has(&self, id: KeyspaceId) -> bool {
+        self.0.contains_key(&id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ONE: KeyspaceId = KeyspaceId(1);
+
+    proptest! {
+        #[test]
+        fn what_is_listed_is_covered_and_nothing_else(
+            added in prop::collection::vec((0u8..30, prop::option::of(0u8..30), any::<bool>()), 0..12),
+        ) {
+            let mut losses = Losses::default();
+            for (from, to, is_older) in &added {
+                let loss = if *is_older { Loss::Older } else { Loss::Missing };
+                let to = to.map(|to| [to]);
+                losses.add(ONE, (&[*from], to.as_ref().map(|to| &to[..])), loss, LossCause::Leaf);
+            }
+            let covered = losses.covered();
+            let ranges = losses.take(ONE);
+            prop_assert!(ranges.is_sorted_by(|a, b| a.from <= b.from));
+            for key in 0..31u8 {
+                let is = added.iter().any(|(from, to, _)| *from <= key && to.is_none_or(|to| key < to));
+                prop_assert_eq!(covered.contains(ONE, &[key]), is);
+                prop_assert_eq!(ranges.iter().any(|range| range.contains(&[key])), is);
+            }
+            prop_assert!(!covered.contains(KeyspaceId(2), &[1]));
+        }
+    }
+
+    #[test]
+    fn a_list_that_is_full_has_longer_ranges() {
+        let mut losses = Losses::default();
+        for number in 0..3 * RANGES_MAX as u32 {
+            let (from, to) = ((2 * number).to_be_bytes(), (2 * number + 1).to_be_bytes());
+            losses.add(ONE, (&from, Some(&to)), Loss::Missing, LossCause::Leaf);
+        }
+        let ranges = losses.take(ONE);
+        assert_eq!(ranges.len(), RANGES_MAX);
+        let last = 6 * RANGES_MAX as u32 - 2;
+        assert!(ranges.last().is_some_and(|range| range.contains(&last.to_be_bytes())));
     }
 }

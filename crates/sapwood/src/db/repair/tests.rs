@@ -41,6 +41,12 @@ fn an_index_of_a_part_of_the_nodes_gives_the_same_records() {
         batch.commit().expect("commits");
         db.flush().expect("flushes");
     }
+    // So many that they come to the leaves at once; what was put lies in log pieces that are dead.
+    let mut batch = db.batch();
+    (1..3000u32).step_by(2).for_each(|number| _ = batch.remove(&keyspace, number.to_be_bytes()));
+    batch.commit().expect("commits");
+    db.flush().expect("flushes");
+    db.compact().expect("compacts");
     let before = records(&keyspace);
     drop(keyspace);
     db.close().expect("closes");
@@ -61,7 +67,10 @@ fn an_index_of_a_part_of_the_nodes_gives_the_same_records() {
         assert!(report.may_lack_keyspaces && report.has_losses());
         let (db, keyspace) = open(&new);
         assert_eq!(keyspace.name(), "recovered-1");
-        assert!(records(&keyspace) == before, "{memory} bytes");
+        let after = records(&keyspace);
+        assert!(before.iter().all(|(key, value)| after.get(key) == Some(value)), "{memory} bytes");
+        // Few of the 1500 that were removed are back: between leaves nothing says that they are gone.
+        assert!(after.len() < before.len() + 50, "{} of {}", after.len(), before.len());
         db.check().expect("sound");
         passes.push(done / len);
     }

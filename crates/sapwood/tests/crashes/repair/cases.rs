@@ -103,6 +103,10 @@ fn leaves_and_inner_nodes_together_cost_what_is_between_others() {
         let made = repair(&damaged(&world, some)).expect("repairs");
         let counted = made.compare(&world.history, true, "leaves and inner nodes");
         assert!(counted.listed < counted.keys / 2 && counted.differ > 0, "{counted:?}");
+        // With all log pieces nothing tells where changes are lost.
+        let pieces = nodes(&image, 3);
+        let all = inner.iter().chain(&pieces).map(|(at, ..)| *at);
+        repair(&damaged(&world, all)).expect("repairs").compare(&world.history, true, "all but leaves");
     }
 }
 
@@ -193,7 +197,7 @@ fn without_a_manifest_the_nodes_tell_what_they_are() {
     // The catalog is known, or a part of it; then nothing at all.
     let manifest = names(&world.image(), "manifest-").pop().expect("a manifest");
     let len = world.image().read_file(&manifest).expect("a manifest").len() as u64;
-    for at in (0..len).step_by(len as usize / 25) {
+    for at in (0..600).step_by(50).chain((0..len).step_by(len as usize / 15)) {
         let image = world.image();
         image.flip_bit(&manifest, at, 4).expect("a bit");
         let made = repair(&image).expect("repairs");
@@ -343,6 +347,45 @@ fn reads_that_fail_are_damage() {
     let report = Repair::of_volume(Arc::new(image)).onto(Arc::new(volume.clone())).expect("repairs");
     assert!(report.has_losses() && !report.damage.is_empty());
     Repaired { volume, report }.compare(&world.history, true, "unreadable data");
+    // Nobody repairs what a process writes to.
+    let volume = Simulated::new(1);
+    let db = open(&volume).expect("opens");
+    let locked = Repair::of_volume(Arc::new(volume.clone())).onto(Arc::new(Simulated::new(2)));
+    assert!(matches!(locked, Err(Error::Locked { .. })));
+    drop(db);
+    // What may not be opened is not lost.
+    for file in ["CURRENT", "data", "manifest", "wal"] {
+        let image = world.image();
+        image.fail_nth(Filter::kinds([OperationKind::Open]).file(file), 1, Fault::Error, Repeat::Sticky);
+        let refused = Repair::of_volume(Arc::new(image)).onto(Arc::new(Simulated::new(2)));
+        assert!(matches!(refused, Err(Error::Io(_))), "{file}: {refused:?}");
+    }
     let nothing = Repair::of_volume(Arc::new(Simulated::new(1))).onto(Arc::new(Simulated::new(2)));
     assert!(matches!(nothing, Err(Error::Missing { .. })));
+}
+
+#[test]
+fn changes_in_log_areas_are_saved_without_any_leaf() {
+    let volume = Simulated::new(29);
+    let db = open(&volume).expect("opens");
+    let plain = db.keyspace("plain").expect("a keyspace");
+    let put = |keys: &mut dyn Iterator<Item = u32>, value: &str| {
+        let mut batch = db.batch();
+        keys.for_each(|key| _ = batch.insert(&plain, key.to_be_bytes(), value));
+        batch.commit().expect("commits");
+        db.flush().expect("flushes");
+    };
+    put(&mut (0..3000), "a value that is lost");
+    db.compact().expect("compacts");
+    put(&mut (0..3000).step_by(40), "saved");
+    db.close().expect("closes");
+    for (at, ..) in nodes(&volume, 1) {
+        volume.flip_bit("data", at + 37, 3).expect("a bit");
+    }
+    let made = repair(&volume).expect("repairs");
+    let db = open(&made.volume).expect("opens");
+    db.check().expect("sound");
+    let plain = db.keyspace("plain").expect("a keyspace");
+    assert_eq!(plain.count(..).expect("a count"), 3000 / 40, "{:#?}", made.report);
+    assert!(plain.iter().all(|item| item.is_ok_and(|(_, value)| &*value == b"saved")));
 }
