@@ -77,7 +77,8 @@ impl Drop for Lease {
 
 impl Store {
     /// Logs and machines in one database. Snapshots are files in `directory`, which is created if it is not there; it needs space for
-    /// one snapshot of each group, and another one while it is built or received.
+    /// one snapshot of each group, and another one while it is built or received. Snapshot files are not encrypted, also if the database is: put
+    /// the directory on a file system that is.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,0 +1,68 @@
+//! A cluster of one node, of what a node has.
+
+use crate::ground::{self, command, id, membership};
+use openraft::storage::{RaftLogStorage, RaftLogStorageExt, RaftStateMachine, StorageHelper};
+use openraft::{BasicNode, RaftLogReader, Vote};
+use sapwood::psync::Simulated;
+use sapwood_openraft::{Error, KvCommand, KvConfig, KvMachine, Store};
+
+/// What a node starts with: the entries that it has, the last of which makes it alone.
+fn restarted(entries: u64, applied: u64, purged: Option<u64>, vote: Vote<u64>) {
+    let (volume, directory) = (Simulated::new(1), ground::directory());
+    let store =
+        || Store::open(&ground::open_on(&volume, 2).expect("opens"), directory.path()).expect("a store");
+    let entry = |index: u64| match index {
+        0 => membership(1, 0, &[1, 2, 3]),
+        _ => command(1, index, KvCommand::put("key", index.to_string())),
+    };
+    {
+        let (mut log, mut machine) = store().group::<KvConfig, _>(7, KvMachine::new()).expect("a group");
+        ground::run(async {
+            log.blocking_append((0..entries).map(entry)).await.expect("appends");
+            machine.apply((0..applied).map(entry)).await.expect("applies");
+            if let Some(purged) = purged {
+                log.purge(id(1, purged)).await.expect("purges");
+            }
+            log.save_vote(&vote).await.expect("saves");
+        });
+    }
+    let same = store();
+    same.restart_group::<KvConfig>(7, 9, BasicNode::new("here")).expect("restarts");
+    let (mut log, mut machine) = same.group::<KvConfig, _>(7, KvMachine::new()).expect("a group");
+    ground::run(async {
+        let state = StorageHelper::new(&mut log, &mut machine).get_initial_state().await.expect("a state");
+        let members = state.membership_state.effective();
+        assert_eq!(members.membership().voter_ids().collect::<Vec<_>>(), [9]);
+        let last = log.get_log_state().await.expect("reads").last_log_id.expect("the membership is an entry");
+        assert_eq!(last.index, entries.max(applied), "it is behind all others");
+        assert!(
+            last.leader_id.term > 1 && last.leader_id.term > vote.leader_id().term,
+            "its term is new: {last}"
+        );
+        let found = log.try_get_log_entries(..).await.expect("no hole");
+        assert_eq!(found.last().map(|entry| entry.log_id), Some(last));
+        let first = if applied > entries { applied } else { purged.map_or(0, |purged| purged + 1) };
+        assert_eq!(found.first().map(|entry| entry.log_id.index), Some(first), "the rest is kept");
+        // No other candidate of an earlier term is voted for.
+        let vote_now = log.read_vote().await.expect("reads").expect("there is one");
+        assert!(vote_now > vote && vote_now.leader_id().term >= last.leader_id.term);
+        assert_eq!(machine.applied_state().await.expect("reads").0, Some(id(1, applied - 1)));
+    });
+}
+
+#[test]
+fn a_group_is_restarted_with_all_that_it_has() {
+    restarted(10, 5, None, Vote::new(1, 1));
+    restarted(10, 10, Some(9), Vote::new(4, 2));
+    restarted(10, 10, Some(4), Vote::new_committed(3, 1));
+    // The state is ahead: of two databases one was synced later.
+    restarted(6, 10, None, Vote::new(1, 1));
+}
+
+#[test]
+fn an_empty_group_is_not_restarted() {
+    let (volume, directory) = (Simulated::new(1), ground::directory());
+    let store = Store::open(&ground::open_on(&volume, 2).expect("opens"), directory.path()).expect("a store");
+    let restarted = store.restart_group::<KvConfig>(7, 9, BasicNode::new("here"));
+    assert!(matches!(restarted, Err(Error::NeverStarted { group: 7 })));
+}
