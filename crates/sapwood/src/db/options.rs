@@ -5,7 +5,7 @@ use crate::clock::ClockSource;
 use crate::compression::Compression;
 use crate::db::database::Database;
 use crate::durability::Durability;
-use crate::encryption::EncryptionKey;
+use crate::encryption::{EncryptionKey, TRAILER};
 use crate::error::{Error, Result};
 use crate::flow::address_space;
 use crate::flow::shares::{QUEUE_MAX, Shares};
@@ -683,6 +683,8 @@ impl Builder {
     }
 
     pub(crate) fn shares(&self, span: u64) -> Shares {
-        Shares::of(self.memory, span, self.leaf_len)
+        // A leaf of a page stays in its page.
+        let trailer = if self.encryption_key.is_some() { TRAILER } else { 0 };
+        Shares::of(self.memory, span, self.leaf_len - trailer)
     }
 }

@@ -260,6 +260,33 @@ fn nodes_that_were_forged_or_exchanged_are_damage() {
     checked().unwrap();
 }
 
+/// A trailer does not make a leaf reach into another page.
+#[test]
+fn a_get_reads_as_much_as_without_encryption() {
+    let read = |key: Option<EncryptionKey>| {
+        let volume = Simulated::new(1).with_alignment(4096);
+        let open = || {
+            let builder = Database::builder().memory(4 << 20).background_threads(0);
+            let builder = key.clone().into_iter().fold(builder, |builder, key| builder.encryption_key(key));
+            builder.open_on(Arc::new(volume.clone())).unwrap()
+        };
+        let db = open();
+        let keyspace = db.keyspace("main").unwrap();
+        keyspace.ingest((0..40_000u32).map(|number| (number.to_be_bytes(), [7; 100]))).unwrap();
+        drop((keyspace, db));
+        let db = open();
+        let keyspace = db.keyspace("main").unwrap();
+        keyspace.get(0u32.to_be_bytes()).unwrap();
+        let before = db.stats().reads.bytes;
+        (0..40_000u32)
+            .step_by(97)
+            .for_each(|number| assert!(keyspace.contains(number.to_be_bytes()).unwrap()));
+        db.stats().reads.bytes - before
+    };
+    let (plain, encrypted) = (read(None), read(Some(key(1))));
+    assert!(encrypted <= plain / 20 * 21, "{encrypted} bytes, {plain} without");
+}
+
 /// Each file of one database in the place of the other's, both with the same key, and of an earlier time of the same one.
 #[test]
 fn files_that_were_exchanged_are_noticed() {
