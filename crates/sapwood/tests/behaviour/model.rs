@@ -273,9 +273,11 @@ proptest! {
     }
 }
 
-/// A million operations, in histories of different shapes.
+/// Half a million operations, in histories of different shapes; five times as many as `MODEL_OPERATIONS` says.
 #[test]
 fn long_histories() {
+    let operations =
+        std::env::var("MODEL_OPERATIONS").map_or(100_000, |count| count.parse().expect("a number"));
     let shapes = [
         (1, 60_000, 256, 0, 64, false, true),
         (2, 200, 512, 1, 64, false, false),
@@ -286,7 +288,7 @@ fn long_histories() {
     std::thread::scope(|scope| {
         for (seed, space, leaf_len, background_threads, pio_max, on_disk, removes_ranges) in shapes {
             let shape = Shape {
-                operations: 200_000,
+                operations,
                 space,
                 leaf_len,
                 background_threads,

@@ -24,7 +24,7 @@ fn volume(seed: u64) -> Simulated {
 #[test]
 fn what_is_promised_after_it_survives_a_power_loss() {
     let (mut failed, mut points) = (0, 0);
-    let seeds = std::env::var("FAILED_SYNC_SEEDS").map_or(400, |seeds| seeds.parse().expect("a number"));
+    let seeds = std::env::var("FAILED_SYNC_SEEDS").map_or(300, |seeds| seeds.parse().expect("a number"));
     for seed in 0..seeds {
         let mut volume = volume(seed);
         let mut workload = Workload::new(seed);

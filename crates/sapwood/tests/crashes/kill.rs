@@ -192,7 +192,7 @@ fn kill_and_verify(kills: u64, seed: u64) -> (u64, u64) {
 /// Mostly they wait, so several databases at a time.
 #[test]
 fn kills_lose_nothing_that_was_acknowledged() {
-    let kills = std::env::var("SAPWOOD_KILLS").map_or(160, |kills| kills.parse().expect("a number"));
+    let kills = std::env::var("SAPWOOD_KILLS").map_or(120, |kills| kills.parse().expect("a number"));
     let databases = 4;
     let (total, mapped) = std::thread::scope(|scope| {
         let each = (0..databases).map(|seed| scope.spawn(move || kill_and_verify(kills / databases, seed)));

@@ -11,7 +11,7 @@ const RECORDS: u32 = 40_000;
 const STAYS: u32 = 40;
 /// Points of the whole way at which the power goes.
 fn points() -> u64 {
-    std::env::var("SHORTER_POINTS").map_or(8, |points| points.parse().expect("a number"))
+    std::env::var("SHORTER_POINTS").map_or(6, |points| points.parse().expect("a number"))
 }
 
 fn open(volume: &Simulated) -> Result<(Database, Keyspace)> {
