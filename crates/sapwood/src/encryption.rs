@@ -19,6 +19,8 @@ mod key;
 mod keys_file;
 
 pub use key::EncryptionKey;
+#[cfg(any(fuzzing, test))]
+pub(crate) use keys_file::seal_keys;
 pub(crate) use keys_file::{CONTENT_MAX, FILE, TEMPORARY, content};
 
 use crate::error::{Error, KeyProblem, Result};

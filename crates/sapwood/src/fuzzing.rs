@@ -4,14 +4,20 @@
 
 use crate::database_id::DatabaseId;
 use crate::encryption::Encryption;
+use crate::followers::durable::Durable;
+use crate::followers::registration::Registered;
 use crate::operation::Operations;
+use crate::repair::Repair;
 use crate::storage::compressed::{decode, is_compressed};
 use crate::storage::frames::Frames;
 use crate::storage::node::Node;
 use crate::version::current::Current;
 use crate::version::manifest;
 use crate::wal;
+use crate::{Compression, Database, KeyspaceOptions};
 use bytes::Bytes;
+use psync::{Simulated, Volume};
+use std::sync::{Arc, OnceLock};
 
 const DATABASE: DatabaseId = DatabaseId([7; 16]);
 
@@ -69,7 +75,7 @@ pub fn current(input: &[u8]) {
 pub fn wal(input: &[u8]) {
     let (sealed, bytes) = split(input);
     let bytes = if sealed { wal::seal(DATABASE, bytes) } else { bytes.to_vec() };
-    let volume = psync::Simulated::new(1);
+    let volume = Simulated::new(1);
     if volume.write_file(&wal::file_name(1), &bytes).is_err() {
         return;
     }
@@ -88,6 +94,81 @@ pub fn backup(input: &[u8]) {
     let _ = crate::backup::Restore::from_stream(&bytes[..]).verify();
 }
 
+/// The data keys of an encrypted database.
+pub fn keys(input: &[u8]) {
+    let (sealed, bytes) = split(input);
+    let mut bytes = bytes.to_vec();
+    if sealed {
+        crate::encryption::seal_keys(&mut bytes);
+    }
+    let key = crate::EncryptionKey::from_bytes([9; 32]);
+    // Only that it returns matters, not the result.
+    let _ = Encryption::of_copy(&bytes, Some(&key), "a directory");
+}
+
+/// What writer and followers tell each other.
+pub fn followers(input: &[u8]) {
+    let _ = Durable::decode(input, DATABASE, [7; 16]);
+    let _ = Registered::decode(input);
+}
+
+/// A repair of a small database that was changed: each seven bytes are a file, four bytes of an offset, what is to be done there, and a byte.
+pub fn repaired(input: &[u8]) {
+    static WHOLE: OnceLock<Simulated> = OnceLock::new();
+    let image = WHOLE.get_or_init(small_database).crash();
+    let Ok(entries) = image.list() else { return };
+    for change in input.as_chunks::<7>().0.iter().take(16) {
+        let [file, a, b, c, d, what, byte] = *change;
+        let name = &entries[usize::from(file) % entries.len()].name;
+        let Ok(mut bytes) = image.read_file(name) else { continue };
+        if bytes.is_empty() {
+            continue;
+        }
+        let at = u32::from_le_bytes([a, b, c, d]) as usize % bytes.len();
+        match what % 8 {
+            0..5 => bytes[at] ^= byte,
+            5 => bytes.truncate(at),
+            6 => {
+                let end = bytes.len().min(at + 512);
+                bytes[at..end].fill(byte);
+            }
+            _ => _ = image.remove_file(name),
+        }
+        if what % 8 < 7 && image.write_file(name, &bytes).is_err() {
+            return;
+        }
+    }
+    let new = Simulated::new(2);
+    if Repair::of_volume(Arc::new(image)).memory(4 << 20).onto(Arc::new(new.clone())).is_err() {
+        return;
+    }
+    let opened = Database::builder().memory(4 << 20).background_threads(0).open_on(Arc::new(new));
+    opened.and_then(|db| db.check()).expect("what was repaired is sound");
+}
+
+/// Two keyspaces, in leaves, a log area and the log.
+fn small_database() -> Simulated {
+    let volume = Simulated::new(1);
+    let build = || {
+        let builder = Database::builder().memory(4 << 20).leaf_len(512).segment_span(1 << 20);
+        let db = builder.background_threads(0).open_on(Arc::new(volume.clone()))?;
+        let packed = KeyspaceOptions::new().compression(Compression::Lz4);
+        let keyspaces = [db.keyspace("plain")?, db.keyspace_with("packed", packed)?];
+        for round in 0..3u32 {
+            for number in (0..200 >> round).map(|number: u32| (number * 37 + round) % 200) {
+                let value = format!("value {round} of {number}").repeat(4);
+                keyspaces[number as usize % 2].insert(number.to_be_bytes(), value)?;
+            }
+            if round < 2 {
+                db.flush()?;
+            }
+        }
+        Ok::<_, crate::Error>(())
+    };
+    build().expect("a simulated volume does not fail");
+    volume
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -97,12 +178,15 @@ mod tests {
     fn the_corpus_is_decoded_or_refused() {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
         type Target = fn(&[u8]);
-        let targets: [(&str, Target); 5] = [
+        let targets: [(&str, Target); 8] = [
             ("node", super::node),
             ("manifest", super::manifest),
             ("current", super::current),
             ("wal", super::wal),
             ("backup", super::backup),
+            ("keys", super::keys),
+            ("followers", super::followers),
+            ("repair", super::repaired),
         ];
         for (name, target) in targets {
             let files: Vec<_> = std::fs::read_dir(corpus.join(name)).unwrap().flatten().collect();

@@ -130,6 +130,19 @@ fn decode(bytes: &[u8], key: &EncryptionKey, path: &str) -> Result<(DatabaseId, 
     }
 }
 
+/// Makes beginning, length and checksum of some bytes right, for fuzzing.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn seal_keys(bytes: &mut Vec<u8>) {
+    let count = (bytes.len() / WRAPPED).clamp(1, KEYS_MAX);
+    bytes.resize(HEAD + count * WRAPPED + END, 0);
+    bytes[..8].copy_from_slice(MAGIC);
+    bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+    bytes[28..HEAD].copy_from_slice(&(count as u32).to_le_bytes());
+    let end = bytes.len() - END;
+    let crc = crc32c::crc32c(&bytes[..end]);
+    bytes[end..].copy_from_slice(&crc.to_le_bytes());
+}
+
 /// What `KEYS` has; `None` if there is none.
 pub(crate) fn content(volume: &dyn Volume) -> Result<Option<Vec<u8>>> {
     let file = match volume.open(FILE, Access::default()) {
