@@ -198,3 +198,30 @@ fn a_snapshot_makes_the_state_durable_that_it_is_of() {
         assert_eq!(applied, built.meta.last_log_id, "seed {seed}");
     }
 }
+
+/// A follower that is far behind makes the leader read all that it lacks into memory.
+#[test]
+fn what_is_read_to_be_sent_is_limited_by_its_length() {
+    let (volume, directory) = (Simulated::new(7), ground::directory());
+    let (mut log, _machine) = ground::open(&volume, &directory).expect("opens");
+    let large = |index| command(1, index, KvCommand::put("key", vec![0; 200_000]));
+    ground::run(async {
+        for index in 0..60 {
+            log.blocking_append([large(index)]).await.expect("appends");
+        }
+        let (mut reader, mut from, mut reads) = (log.get_log_reader().await, 0, 0);
+        while from < 60 {
+            let found = reader.limited_get_log_entries(from, 60).await.expect("reads");
+            assert!((1..=22).contains(&found.len()), "{} entries of 200 kB", found.len());
+            assert!(found.iter().map(|entry| entry.log_id.index).eq(from..from + found.len() as u64));
+            from += found.len() as u64;
+            reads += 1;
+        }
+        assert!(reads > 2, "{reads} reads");
+        assert_eq!(
+            reader.try_get_log_entries(0..60).await.expect("reads").len(),
+            60,
+            "openraft wants all of these"
+        );
+    });
+}
