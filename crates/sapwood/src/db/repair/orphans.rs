@@ -136,12 +136,15 @@ impl Orphans {
             true
         });
         // Log areas of blocks that cannot be read.
-        for (block, area) in old.version.logs.iter() {
-            if !matches!(old.read(&[block], None).pop(), Some(Ok(_))) {
-                lost_blocks.push((block, area));
+        let blocks: Vec<_> = old.version.logs.iter().map(|(block, _)| block).collect();
+        each(old, &blocks, None, &mut |block, found| {
+            if found.is_none() {
+                lost_blocks.push(block);
             }
-        }
-        for (block, area) in lost_blocks {
+            true
+        });
+        for block in lost_blocks {
+            let Some(area) = old.version.logs.get(block) else { continue };
             let (mut ends, mut keyspace) = (Ends::default(), None);
             let pieces: Vec<_> = area.pieces().collect();
             let is_whole = each(old, &pieces, None, &mut |_, found| {

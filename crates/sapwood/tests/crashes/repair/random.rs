@@ -103,3 +103,31 @@ fn whatever_is_damaged_all_else_is_saved() {
     // Little more is listed than is lost.
     assert!(of_data.listed < 3 * of_data.differ + of_data.keys / 100, "{of_data:?}");
 }
+
+/// Until hardly a node is left. Flipped bits are always noticed.
+#[test]
+fn a_walk_of_flipped_bits_ends_in_an_empty_database() {
+    for seed in 0..seeds() / 2 {
+        let mut rng = StdRng::seed_from_u64(seed ^ 0x3a1c);
+        let (is_closed, is_encrypted) = (seed % 2 == 0, seed % 3 == 2);
+        let shape = Shape { keys: 300, rounds: 2, batches: 9, has_films: true, is_closed, is_encrypted };
+        let world = World::new(seed + 1000, shape);
+        let image = world.image();
+        let (mut flips, mut last) = (0, Counted::default());
+        for step in 0..14 {
+            let names: Vec<_> =
+                image.list().expect("a list").into_iter().filter(|entry| entry.name != "KEYS").collect();
+            for _ in 0..1u32 << step {
+                let entry = &names[rng.random_range(0..names.len())];
+                if entry.len > 0 {
+                    let (byte, bit) = (rng.random_range(0..entry.len), rng.random_range(0..8));
+                    image.flip_bit(&entry.name, byte, bit).expect("a bit");
+                    flips += 1;
+                }
+            }
+            let made = repair(&image).unwrap_or_else(|error| panic!("seed {seed}, {flips} flips: {error}"));
+            last = made.compare(&world.history, true, &format!("seed {seed}, {flips} flips"));
+        }
+        assert!(last.differ * 2 > last.keys, "{last:?} after {flips} flips");
+    }
+}
