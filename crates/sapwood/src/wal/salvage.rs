@@ -80,17 +80,18 @@ fn generations(volume: &dyn Volume, database: DatabaseId, low: u64, high: u64) -
     numbers.extend((low..=high.min(newest.saturating_add(1))).filter(|number| !on_disk.contains(number)));
     numbers.sort_unstable();
     let mut found: Vec<Found> = Vec::new();
-    for number in numbers {
-        let header = header(volume, database, number);
-        if let Some(Header { previous_generation, previous_len, .. }) = header {
-            found.retain(|before| before.number <= previous_generation);
-            if let Some(before) = found.last_mut().filter(|before| before.number == previous_generation) {
-                before.stop = Some(previous_len);
-            }
+    // The generation that the one behind it continues, and how far.
+    let mut continued: Option<(u64, u64)> = None;
+    for number in numbers.into_iter().rev() {
+        if continued.is_some_and(|(previous, _)| previous < number) {
+            continue;
         }
-        let is_there = on_disk.contains(&number);
-        found.push(Found { number, stop: None, is_there });
+        let stop = continued.filter(|(previous, _)| *previous == number).map(|(_, len)| len);
+        let header = header(volume, database, number);
+        continued = header.map(|header| (header.previous_generation, header.previous_len));
+        found.push(Found { number, stop, is_there: on_disk.contains(&number) });
     }
+    found.reverse();
     Ok(found)
 }
 
@@ -221,5 +222,56 @@ impl Reading<'_> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wal::record::{Lsn, sealed};
+    use psync::Simulated;
+
+    const DATABASE: DatabaseId = DatabaseId(*b"0123456789abcdef");
+
+    fn file(generation: u64, first_seq: SeqNo, bodies: &[&str]) -> Vec<u8> {
+        sealed(DATABASE, generation, first_seq, bodies.iter().map(|body| (1, body.as_bytes())))
+    }
+
+    /// What the newest header declares void is not taken for the log, also where that is damaged.
+    #[test]
+    fn what_is_void_is_neither_the_log_nor_behind_it() {
+        let volume = Simulated::new(1);
+        let write =
+            |generation, bytes: &[u8]| volume.write_file(&file_name(generation), bytes).expect("written");
+        write(1, &file(1, 1, &["a", "b", "void"]));
+        write(2, &file(2, 3, &["void too"]));
+        let two = file(1, 1, &["a", "b"]).len() as u64;
+        // The last one, of so many operations, testifies that what is before it had been durable.
+        let records = [(1, &b"c"[..]), (1, b"damaged"), (20, b"d")];
+        let mut third = sealed(DATABASE, 3, 3, records.into_iter());
+        let header = Header {
+            database: DATABASE,
+            generation: 3,
+            base: Lsn(two),
+            previous_generation: 1,
+            previous_len: two,
+            durable: Lsn(0),
+            first_seq: 3,
+        };
+        third[..HEADER_LEN].copy_from_slice(&header.encode());
+        let at = third.windows(7).position(|bytes| bytes == b"damaged").expect("it is there");
+        third[at] ^= 1;
+        write(3, &third);
+        let (mut next, mut behind) = (Vec::new(), Vec::new());
+        let mut take = |found: Salvage<'_>| {
+            match found {
+                Salvage::Next(record) => next.push(record.body.to_vec()),
+                Salvage::Behind(record) => behind.push(record.body.to_vec()),
+            }
+            Ok(())
+        };
+        let salvaged = salvage(&volume, (DATABASE, &Encryption::NONE), (1, 3), &mut take).expect("reads");
+        assert!(salvaged.damage.is_some_and(|damage| damage.to_string().contains("wal-0000000003")));
+        assert_eq!((next, behind), (vec![b"a".to_vec(), b"b".to_vec(), b"c".to_vec()], vec![b"d".to_vec()]));
     }
 }
