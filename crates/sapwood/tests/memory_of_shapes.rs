@@ -77,7 +77,7 @@ const SHAPES: [Shape; 9] = [
     shape("compressed, 60 KiB", 16, 60 << 10, 64, 32),
     shape("values of 60 KiB", 16, 60 << 10, 64, 32),
     shape("encrypted, 1 MiB", 16, 1 << 20, 96, 32),
-    shape("encrypted, 16 MiB", 16, 16 << 20, 320, 288),
+    shape("values of 16 MiB", 16, 16 << 20, 320, 288),
     shape("keys of 1 KiB", 1 << 10, 20, 48, 32),
     shape("keys of 4 KiB, late", 4 << 10, 20, 64, 32),
 ];

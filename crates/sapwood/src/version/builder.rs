@@ -62,7 +62,6 @@ pub(crate) struct VersionBuilder<'a> {
     replaced: Vec<Position>,
     encoded: Vec<u8>,
     compressed: Vec<u8>,
-    encrypted: Vec<u8>,
     /// Called now and then with the number of bytes written since the last call.
     report: &'a (dyn Fn(u64) + Sync),
     /// Blocks that got log pieces, with their length and checksum at that time.
@@ -120,7 +119,6 @@ impl<'a> VersionBuilder<'a> {
             replaced: Vec::new(),
             encoded: Vec::new(),
             compressed: Vec::new(),
-            encrypted: Vec::new(),
             report: &|_| {},
             appended: HashMap::new(),
             keyspaces: Vec::new(),
@@ -197,7 +195,6 @@ impl<'a> VersionBuilder<'a> {
         let name = Name { id, level, epoch: self.base.epoch + 1, keyspace };
         let mut encoded = std::mem::take(&mut self.encoded);
         let mut compressed = std::mem::take(&mut self.compressed);
-        let mut encrypted = std::mem::take(&mut self.encrypted);
         let crc = node::encode(&mut encoded, name, entries, count);
         let compressor = self.base.trees.get(&keyspace).map(|tree| Arc::clone(&tree.compressor));
         let dictionary = compressor.as_ref().and_then(|compressor| self.dictionary(keyspace, compressor));
@@ -207,31 +204,32 @@ impl<'a> VersionBuilder<'a> {
             let samples = 4 * self.pager.reader.buffers_max() as usize;
             compressor.compress(name, &encoded, entries, (dictionary.as_deref(), samples), &mut compressed)
         };
-        let (mut stored, mut crc) = match compressor.and_then(compress) {
-            Some(crc) => (&compressed, crc),
-            None => (&encoded, crc),
+        let (is_compressed, mut crc) = match compressor.and_then(compress) {
+            Some(crc) => (true, crc),
+            None => (false, crc),
         };
+        let memory_len = encoded.len();
+        let was_cached = self.replace(id).is_some();
+        // Copied before it is encrypted in its place.
+        let node = (name.is_inner() || was_cached)
+            .then(|| Node::decode(self.pager.reader.frames().copy(&encoded)).ok())
+            .flatten();
+        let stored = if is_compressed { &mut compressed } else { &mut encoded };
         let encryption = self.pager.reader.encryption();
         if encryption.is_on() {
-            encrypted.clone_from(stored);
-            crc = encrypted::encrypt(encryption, &mut encrypted);
-            stored = &encrypted;
+            crc = encrypted::encrypt(encryption, stored);
         }
         let stored_len = stored.len();
-        let position = self.append(id, stored, crc, Lens::of(stored_len, encoded.len().max(stored_len)));
+        let position = self.append(id, stored, crc, Lens::of(stored_len, memory_len.max(stored_len)));
         if let (Ok(position), true) = (&position, level == 0 && self.may_expire(keyspace)) {
             self.note_expiry(*position, entries.records(count));
         }
-        let was_cached = self.replace(id).is_some();
-        if let (Ok(position), true) = (&position, name.is_inner() || was_cached)
-            && let Ok(node) = Node::decode(self.pager.reader.frames().copy(&encoded))
-        {
+        if let (Ok(position), Some(node)) = (&position, node) {
             self.pager.admit(*position, node.stored_as(crc, stored_len));
             self.admitted.push(*position);
         }
         self.encoded = encoded;
         self.compressed = compressed;
-        self.encrypted = encrypted;
         position.map(|_| stored_len as u64)
     }
 
