@@ -24,6 +24,8 @@ use std::fmt;
 pub(crate) const HEADER_LEN: usize = 80;
 /// Bytes of a record before its body, as the format has it.
 pub(crate) const HEAD_LEN: usize = 40;
+/// Bytes of the context of a body's encryption, as the format has it.
+const CONTEXT_LEN: usize = 16 + 8 + 8 + HEAD_LEN - 16;
 /// The longest body a record can have, in bytes: a longer one is refused when read, so that damage costs no memory.
 pub(crate) const BODY_LEN_MAX: usize = 64 << 20;
 /// The log format that is written, and the newest that can be read.
@@ -286,12 +288,15 @@ impl RecordHeader {
     }
 
     /// The context of the body's encryption.
-    fn context(&self, place: &RecordPosition) -> Vec<u8> {
-        let mut context = Vec::with_capacity(16 + 8 + 8 + HEAD_LEN - 16);
-        context.extend_from_slice(&place.database.0);
-        context.extend_from_slice(&place.generation.to_le_bytes());
-        context.extend_from_slice(&place.offset.to_le_bytes());
-        context.extend_from_slice(&self.encode(place)[16..]);
+    fn context(&self, place: &RecordPosition) -> [u8; CONTEXT_LEN] {
+        let mut context = [0; CONTEXT_LEN];
+        context[0..16].copy_from_slice(&place.database.0);
+        context[16..24].copy_from_slice(&place.generation.to_le_bytes());
+        context[24..32].copy_from_slice(&place.offset.to_le_bytes());
+        context[32..36].copy_from_slice(&self.count.to_le_bytes());
+        context[36..40].copy_from_slice(&self.epoch.to_le_bytes());
+        context[40..48].copy_from_slice(&self.first_seq.to_le_bytes());
+        context[48..56].copy_from_slice(&self.durable.0.to_le_bytes());
         context
     }
 
