@@ -409,6 +409,7 @@ mod value;
 mod version;
 mod wal;
 mod watchdog;
+mod whole_file;
 
 /// The crate whose devices, volumes and errors appear in this one's interface.
 pub use psync;

@@ -38,6 +38,7 @@ const LOW: &[&str] = &[
     "pool",
     "value",
     "watchdog",
+    "whole_file",
 ];
 
 /// What everyone may use besides: limits that `lib.rs` itself defines.

@@ -18,7 +18,8 @@ use super::{Encryption, EncryptionKey, NONCE, TAG, key_error};
 use crate::bytecode::Reader;
 use crate::database_id::DatabaseId;
 use crate::error::{Error, KeyProblem, Result};
-use psync::{Access, Read, Volume, Write};
+use crate::whole_file;
+use psync::Volume;
 use rand::TryRngCore;
 use rand::rngs::OsRng;
 use std::sync::Arc;
@@ -145,35 +146,12 @@ pub(crate) fn seal_keys(bytes: &mut Vec<u8>) {
 
 /// What `KEYS` has; `None` if there is none.
 pub(crate) fn content(volume: &dyn Volume) -> Result<Option<Vec<u8>>> {
-    let file = match volume.open(FILE, Access::default()) {
-        Err(psync::Error::NotFound { .. }) => return Ok(None),
-        opened => opened?,
-    };
-    let read = volume.len(file).and_then(|len| {
-        let mut bytes = vec![0; len.min(CONTENT_MAX as u64 + 1) as usize];
-        if !bytes.is_empty() {
-            volume.read(&mut [Read { file, offset: 0, buffer: &mut bytes }])?;
-        }
-        Ok(bytes)
-    });
-    volume.close(file)?;
-    Ok(Some(read?))
+    whole_file::read(volume, FILE, CONTENT_MAX + 1)
 }
 
 /// Replaces the file, atomically and durably. [`Error::Poisoned`]: it may or may not have happened.
 fn store(volume: &dyn Volume, content: &[u8]) -> Result<()> {
-    let access = Access { write: true, create: true, ..Access::default() };
-    let file = volume.open(TEMPORARY, access)?;
-    let written = volume
-        .resize(file, 0)
-        .and_then(|()| volume.write(&[Write { file, offset: 0, data: content }]))
-        .and_then(|()| volume.sync(file));
-    volume.close(file)?;
-    written?;
-    match volume.rename(TEMPORARY, FILE) {
-        Err(full) if full.is_full() => Err(full.into()),
-        renamed => renamed.and_then(|()| volume.sync_directory()).map_err(Error::undecided),
-    }
+    whole_file::replace(volume, (TEMPORARY, FILE), content)
 }
 
 impl Encryption {

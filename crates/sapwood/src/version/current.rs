@@ -18,7 +18,8 @@ use crate::bytecode::Reader;
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
 use crate::operation::NUMBER_MAX;
-use psync::{Access, Read, Volume, Write};
+use crate::whole_file;
+use psync::Volume;
 
 pub(crate) const FILE: &str = "CURRENT";
 pub(crate) const TEMPORARY: &str = "CURRENT.tmp";
@@ -57,22 +58,11 @@ impl Current {
 
     /// Reads and decodes what `volume` has.
     pub fn read(volume: &dyn Volume) -> Result<Self> {
-        let file = match volume.open(FILE, Access::default()) {
-            Err(psync::Error::NotFound { .. }) => {
-                return Err(Error::corrupt(FILE, 0, "it is missing", "a file", "none"));
-            }
-            other => other?,
-        };
         // A large file is not ours, and its beginning tells.
-        let result = volume.len(file).and_then(|len| {
-            let mut bytes = vec![0; len.min(4096) as usize];
-            if !bytes.is_empty() {
-                volume.read(&mut [Read { file, offset: 0, buffer: &mut bytes }])?;
-            }
-            Ok(bytes)
-        });
-        volume.close(file)?;
-        Self::decode(&result?, &volume.describe())
+        match whole_file::read(volume, FILE, 4096)? {
+            Some(bytes) => Self::decode(&bytes, &volume.describe()),
+            None => Err(Error::corrupt(FILE, 0, "it is missing", "a file", "none")),
+        }
     }
 
     /// Decodes what `encode` wrote; `path` is for messages.
@@ -134,19 +124,7 @@ impl Current {
     /// Makes this the database's `CURRENT`, atomically and durably. `Poisoned`: it may or may not have
     /// happened.
     pub fn store(&self, volume: &dyn Volume) -> Result<()> {
-        let access = Access { write: true, create: true, ..Access::default() };
-        let file = volume.open(TEMPORARY, access)?;
-        let written = volume
-            .resize(file, 0)
-            .and_then(|()| volume.write(&[Write { file, offset: 0, data: &self.encode() }]))
-            .and_then(|()| volume.sync(file));
-        volume.close(file)?;
-        written?;
-        match volume.rename(TEMPORARY, FILE) {
-            Err(full) if full.is_full() => Err(full.into()),
-            // If something else fails from here on, it is unknown which file is valid.
-            renamed => renamed.and_then(|()| volume.sync_directory()).map_err(Error::undecided),
-        }
+        whole_file::replace(volume, (TEMPORARY, FILE), &self.encode())
     }
 }
 
