@@ -596,6 +596,46 @@ pub(super) mod tests {
         assert!(read(&swapped).is_err());
     }
 
+    /// All checksums are right, as who forges a blob can make them.
+    #[test]
+    fn encrypted_chunks_are_believed_in_their_place_only() {
+        let encryption = Encryption::for_test();
+        let head = Header { is_encrypted: true, kind: Kind::Log, ..HEAD };
+        let stored = |header: &Header, chunks: &[&[u8]]| {
+            let mut bytes = Vec::new();
+            let mut writer = BlobWriter::begin(&mut bytes, header, &encryption).unwrap();
+            writer.encrypted = None;
+            chunks.iter().for_each(|chunk| writer.put_stored(chunk).unwrap());
+            writer.end().unwrap();
+            bytes
+        };
+        let read = |bytes: &[u8]| {
+            let mut input = InMemory(bytes);
+            let mut reader = BlobReader::begin(&mut input)?.expect("a byte");
+            reader.decrypt(&encryption)?;
+            let mut content = Vec::new();
+            while let Some(chunk) = reader.next()? {
+                content.extend_from_slice(chunk);
+            }
+            Ok::<_, crate::Error>(content)
+        };
+        let chunk = |content: &[u8], number, is_last| {
+            let (mut bytes, chunks) = (content.to_vec(), Chunks::of(&encryption, &head.encode()));
+            encryption.encrypt(&chunks.context(number, is_last), &mut bytes, 0);
+            bytes
+        };
+        let (first, second, last) = (chunk(b"fram", 0, false), chunk(b"vega", 1, false), chunk(b"", 2, true));
+        assert_eq!(read(&stored(&head, &[&first, &second, &last])).unwrap(), b"framvega");
+        let other = Header { backup: 4, ..head };
+        assert!(read(&stored(&other, &[&first, &second, &last])).is_err(), "of another blob");
+        assert!(read(&stored(&head, &[&second, &first, &last])).is_err(), "in another order");
+        assert!(read(&stored(&head, &[&first, &second])).is_err(), "cut off");
+        assert!(
+            read(&stored(&head, &[&first, &chunk(b"", 1, false), &last])).is_err(),
+            "a last one in the middle"
+        );
+    }
+
     #[test]
     fn frames_cross_chunks_and_too_long_ones_are_refused() {
         let frames: Vec<Vec<u8>> =

@@ -99,4 +99,19 @@ mod tests {
         assert_eq!(db.handle.engine.state.load().version.oldest_key, 2);
         db.check().unwrap();
     }
+
+    /// It is so short that it would not be replaced for its length.
+    #[test]
+    fn a_compaction_leaves_no_manifest_that_the_old_data_key_opens() {
+        let key = |byte| EncryptionKey::from_bytes([byte; 32]);
+        let builder = Database::builder().background_threads(0).encryption_key(key(1));
+        let db = builder.open_on(Arc::new(Simulated::new(1))).unwrap();
+        db.keyspace("main").unwrap().insert("fram", "1892").unwrap();
+        db.flush().unwrap();
+        let manifest = || db.handle.engine.publisher.with_manifest(|it| it.unwrap().current().manifest);
+        let of_old_key = manifest();
+        db.change_encryption_key(&key(2)).unwrap();
+        db.compact().unwrap();
+        assert_eq!(manifest(), of_old_key + 1);
+    }
 }
