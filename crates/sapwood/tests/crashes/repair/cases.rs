@@ -67,21 +67,22 @@ fn what_is_below_a_damaged_inner_node_is_found() {
     }
 }
 
+/// Bytes: leaves of the other keyspaces are shorter, and chunks of the large values longer.
+const CHUNKS_ARE_LONGER: usize = 8 << 10;
+
 #[test]
 fn a_damaged_leaf_costs_its_records_only() {
     let world = World::new(5, SHAPE);
     let leaves = nodes(&world.image(), 1);
     let (mut sum, mut alive) = (Counted::default(), 0);
-    for (at, ..) in leaves.iter().step_by(leaves.len() / 60) {
+    for (at, _, len) in leaves.iter().step_by(leaves.len() / 60) {
         let made = repair(&damaged(&world, [*at])).expect("repairs");
         let counted = made.compare(&world.history, true, "a leaf");
         let lost: usize = made.report.keyspaces.iter().map(|keyspace| keyspace.lost.len()).sum();
-        assert_eq!(
-            (lost, made.report.damage.len() == 1),
-            (made.report.damage.len(), lost == 1),
-            "{:#?}",
-            made.report
-        );
+        // A chunk may be of a large value that was replaced, and its removal still in the log: then nothing lacks it.
+        let may_be_unneeded = *len > CHUNKS_ARE_LONGER;
+        let damage = made.report.damage.len();
+        assert!(damage < 2 && (lost == damage || may_be_unneeded && lost < damage), "{:#?}", made.report);
         for range in made.report.keyspaces.iter().flat_map(|keyspace| &keyspace.lost) {
             assert!([LossCause::Leaf, LossCause::Chunk].contains(&range.cause));
             alive += 1;
