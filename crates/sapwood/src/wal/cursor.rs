@@ -4,7 +4,7 @@
 //! beginning again with the manifest.
 
 use super::chain::{chain, newest_sound};
-use super::reader::{list, record};
+use super::reader::list;
 use super::walker::{Follow, Found, Walker};
 use super::{Record, window};
 use crate::database_id::DatabaseId;
@@ -81,7 +81,7 @@ impl LogCursor {
                 if last > until || head.first_seq != self.passed + 1 {
                     return Ok(false);
                 }
-                apply(&record(encryption, &link.header, walker.at, &head, body)?)?;
+                apply(&walker.decrypt(encryption, &head, body)?)?;
                 self.passed = last;
             }
         }

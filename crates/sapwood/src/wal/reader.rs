@@ -5,7 +5,7 @@
 //! dropped.
 
 use super::chain::{chain, newest_sound};
-use super::record::{Flaw, HEADER_LEN, Header, Lsn, RecordHeader, RecordPosition};
+use super::record::{Flaw, HEADER_LEN, Lsn};
 use super::walker::{Follow, Found, Walker};
 use super::window;
 use super::window::{OpenLog, Witness, missing_file};
@@ -15,7 +15,6 @@ use crate::encryption::Encryption;
 use crate::error::{Error, Result};
 use crate::operation::SeqNo;
 use crate::source::Window;
-use bytes::Bytes;
 use psync::Volume;
 
 /// Where the log ends: what the next writer needs to continue.
@@ -166,7 +165,7 @@ fn replay_with(
                 Found::Record(head, body) => {
                     tail.records += 1;
                     tail.durable = tail.durable.max(head.durable);
-                    apply(record(encryption, &link.header, walker.at, &head, body)?)?;
+                    apply(walker.decrypt(encryption, &head, body)?)?;
                 }
                 Found::End => break None,
                 Found::Bad(flaw) => break Some(flaw),
@@ -243,25 +242,6 @@ fn drop_unfinished(
     let truncated = tail.truncated.get_or_insert(Truncated { file, offset: 0, dropped: 0, why });
     truncated.dropped = truncated.dropped.saturating_add(dropped);
     Ok(())
-}
-
-/// The record that ends at byte `end` of the file with this header.
-///
-/// # Errors
-/// Damage if it cannot be decrypted: its checksum was right, so no crash has cut it off.
-pub(super) fn record(
-    encryption: &Encryption,
-    header: &Header,
-    end: u64,
-    head: &RecordHeader,
-    body: Bytes,
-) -> Result<Record> {
-    let (database, generation) = (header.database, header.generation);
-    let place = RecordPosition { database, generation, offset: end - head.record_len() };
-    let body = head
-        .decrypt(encryption, &place, body)
-        .map_err(|flaw| flaw.at(file_name(generation), place.offset))?;
-    Ok(Record { generation, first_seq: head.first_seq, count: head.count, body })
 }
 
 pub(super) fn promised(flaw: Flaw, generation: u64, offset: u64, witness: &Witness) -> Error {

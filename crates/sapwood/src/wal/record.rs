@@ -12,10 +12,11 @@
 //! 5. Every later format keeps the header's first 80 bytes in place, with the checksum over them, so that this
 //!    program can tell a newer file from a damaged one.
 
+use super::{Record, file_name};
 use crate::bytecode::Reader;
 use crate::database_id::DatabaseId;
 use crate::encryption::{Encryption, TRAILER};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::operation::SeqNo;
 use bytes::Bytes;
 use std::fmt;
@@ -306,23 +307,24 @@ impl RecordHeader {
         self.body_crc = crc32c::crc32c(body);
     }
 
-    /// Decrypts what [`RecordHeader::encrypt`] has encrypted.
-    pub fn decrypt(
-        &self,
-        encryption: &Encryption,
-        place: &RecordPosition,
-        body: Bytes,
-    ) -> std::result::Result<Bytes, Flaw> {
-        if !encryption.is_on() {
-            return Ok(body);
-        }
-        let mut body = Vec::from(body);
-        let len = encryption.decrypt(&self.context(place), &mut body).map_err(|why| {
-            let (expected, found) = why.told();
-            Flaw::new("the encryption of a log record", expected, found)
-        })?;
-        body.truncate(len);
-        Ok(body.into())
+    /// The record with this body, which [`RecordHeader::encrypt`] has encrypted and whose checksum is right.
+    ///
+    /// # Errors
+    /// Damage if it cannot be decrypted: its checksum was right, so no crash has cut it off.
+    pub fn decrypt(&self, encryption: &Encryption, place: &RecordPosition, body: Bytes) -> Result<Record> {
+        let body = if encryption.is_on() {
+            let mut body = Vec::from(body);
+            let len = encryption.decrypt(&self.context(place), &mut body).map_err(|why| {
+                let (expected, found) = why.told();
+                Flaw::new("the encryption of a log record", expected, found)
+                    .at(file_name(place.generation), place.offset)
+            })?;
+            body.truncate(len);
+            body.into()
+        } else {
+            body
+        };
+        Ok(Record { generation: place.generation, first_seq: self.first_seq, count: self.count, body })
     }
 
     /// Bytes of head and body.

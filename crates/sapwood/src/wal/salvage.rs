@@ -16,7 +16,6 @@ use crate::encryption::Encryption;
 use crate::error::{Error, Result};
 use crate::operation::SeqNo;
 use crate::source::{FileSource, Source, Window};
-use bytes::Bytes;
 use psync::Volume;
 
 /// What was found of a log.
@@ -185,14 +184,7 @@ impl Reading<'_> {
         }
         let body = window.copy(at + HEAD_LEN as u64, head.len as usize)?;
         head.check_body(&body).map_err(|flaw| flaw.at(&*name, at))?;
-        Ok((self.decrypted(&place, &head, body)?, head.record_len()))
-    }
-
-    fn decrypted(&self, place: &RecordPosition, head: &RecordHeader, body: Bytes) -> Result<Record> {
-        let body = head.decrypt(self.encryption, place, body);
-        let body = body.map_err(|flaw| flaw.at(file_name(place.generation), place.offset))?;
-        let (first_seq, count) = (head.first_seq, head.count);
-        Ok(Record { generation: place.generation, first_seq, count, body })
+        Ok((head.decrypt(self.encryption, &place, body)?, head.record_len()))
     }
 
     /// Passes on what can be read from there on.
@@ -217,7 +209,7 @@ impl Reading<'_> {
             if head.check_body(&body).is_ok() {
                 at = offset + head.record_len();
                 let place = RecordPosition { database: self.database, generation: found.number, offset };
-                let Ok(record) = self.decrypted(&place, &head, body) else { continue };
+                let Ok(record) = head.decrypt(self.encryption, &place, body) else { continue };
                 take(Salvage::Behind(&record))?;
             }
         }

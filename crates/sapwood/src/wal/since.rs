@@ -9,7 +9,6 @@
 //! 4. Memory: one window ([`crate::source`]) while there is something to read.
 
 use super::chain::{Link, Stop, chain_until};
-use super::reader::record;
 use super::record::{Flaw, HEADER_LEN};
 use super::walker::{Follow, Found, Walker};
 use super::writer::WalWriter;
@@ -112,7 +111,7 @@ impl LogSince {
                         return Ok(Since::Beyond { last: head.first_seq - 1 });
                     }
                     self.next_seq = head.next_seq();
-                    let record = record(&self.encryption, &walker.header, walker.at, &head, body)?;
+                    let record = walker.decrypt(&self.encryption, &head, body)?;
                     return Ok(Since::Record(record));
                 }
                 Found::Bad(flaw) => return Err(flaw.at(file_name(walker.header.generation), walker.at)),

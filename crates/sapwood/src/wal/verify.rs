@@ -8,7 +8,6 @@
 //!    device may not have.
 
 use super::chain::{Stop, chain};
-use super::reader::record;
 use super::walker::{Found, Walker};
 use super::window;
 use super::writer::WalWriter;
@@ -87,7 +86,7 @@ impl KeptLog {
             follow = loop {
                 match walker.next()? {
                     Found::Record(head, body) => {
-                        let record = record(&self.encryption, &link.header, walker.at, &head, body);
+                        let record = walker.decrypt(&self.encryption, &head, body);
                         if let Err(wrong) = record.and_then(|record| each(&record)) {
                             damage.push(wrong);
                             break None;

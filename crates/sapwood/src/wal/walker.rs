@@ -7,8 +7,10 @@
 //!    known, zeros before its end are as bad as anything else.
 //! 3. Lengths are trusted only up to the file's length and the format's limit.
 
+use super::Record;
 use super::chain::{Link, Stop};
 use super::record::{Flaw, HEAD_LEN, HEADER_LEN, Header, Lsn, RecordHeader, RecordPosition};
+use crate::encryption::Encryption;
 use crate::error::Result;
 use crate::operation::SeqNo;
 use crate::source::{Source, Window};
@@ -67,6 +69,18 @@ impl<S: Source> Walker<S> {
         Ok(found)
     }
 
+    /// The record that [`Walker::next`] has returned last, decrypted.
+    ///
+    /// # Errors
+    /// Those of [`RecordHeader::decrypt`].
+    pub fn decrypt(&self, encryption: &Encryption, head: &RecordHeader, body: Bytes) -> Result<Record> {
+        head.decrypt(encryption, &self.position(self.at - head.record_len()), body)
+    }
+
+    fn position(&self, offset: u64) -> RecordPosition {
+        RecordPosition { database: self.header.database, generation: self.header.generation, offset }
+    }
+
     fn record(&mut self) -> Result<Found> {
         let file_len = self.window.source.len();
         let left = file_len.min(self.stop).saturating_sub(self.at);
@@ -79,8 +93,7 @@ impl<S: Source> Walker<S> {
             let expected = format!("{HEAD_LEN} bytes of head");
             return Ok(Found::Bad(Flaw::new(what, expected, format!("{left} bytes"))));
         }
-        let (database, generation) = (self.header.database, self.header.generation);
-        let place = RecordPosition { database, generation, offset: self.at };
+        let place = self.position(self.at);
         let head = match RecordHeader::decode(self.window.get(self.at, HEAD_LEN)?, &place) {
             Ok(head) => head,
             Err(flaw) => return Ok(Found::Bad(flaw)),

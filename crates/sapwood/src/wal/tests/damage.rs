@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::operation::SeqNo;
 use crate::source::WINDOW_LEN;
 use crate::wal::chain::{Link, Stop, read_header};
-use crate::wal::reader::{list, promised, record};
+use crate::wal::reader::{list, promised};
 use crate::wal::record::*;
 use crate::wal::walker::{Found, Walker};
 use crate::wal::{Record, Tail, WalWriter, file_name, replay};
@@ -353,7 +353,7 @@ pub(crate) fn decode_all(bytes: &[u8], database: DatabaseId, generation: u64) ->
     let flaw = loop {
         match walker.next()? {
             Found::Record(head, body) => {
-                records.push(record(&Encryption::NONE, &walker.header, walker.at, &head, body)?);
+                records.push(walker.decrypt(&Encryption::NONE, &head, body)?);
             }
             Found::End => break None,
             Found::Bad(flaw) => break Some(flaw),
