@@ -80,13 +80,13 @@ type OnProgress<'p> = Box<dyn FnMut(&Progress) -> ControlFlow<()> + 'p>;
 
 /// The progress of work, and the function that is told of it.
 #[derive(Default)]
-struct Reporter<'p> {
-    progress: Progress,
-    tell: Option<OnProgress<'p>>,
+pub(crate) struct Reporter<'p> {
+    pub progress: Progress,
+    pub tell: Option<OnProgress<'p>>,
 }
 
 impl Reporter<'_> {
-    fn advance(&mut self, bytes: u64) -> Result<()> {
+    pub fn advance(&mut self, bytes: u64) -> Result<()> {
         self.progress.done += bytes;
         let goes_on = self.tell.as_mut().is_none_or(|tell| tell(&self.progress).is_continue());
         if goes_on { Ok(()) } else { Err(Error::Stopped) }

@@ -30,7 +30,7 @@ mod trees;
 
 pub use report::{Loss, LossCause, LostRange, RepairReport, RepairedKeyspace, RepairedLog};
 
-use crate::backup::assembly;
+use crate::backup::{Progress, Reporter, assembly};
 use crate::database_id::DatabaseId;
 use crate::db::database::Handle;
 use crate::db::open;
@@ -74,22 +74,6 @@ pub struct RepairProgress {
     pub done: u64,
     /// All that are to be read; where they are searched, for two passes, of which there may be more.
     pub total: u64,
-}
-
-type OnProgress<'p> = Box<dyn FnMut(&RepairProgress) -> ControlFlow<()> + 'p>;
-
-/// Counts what was read.
-struct Meter<'p> {
-    progress: RepairProgress,
-    tell: Option<OnProgress<'p>>,
-}
-
-impl Meter<'_> {
-    fn advance(&mut self, bytes: u64) -> Result<()> {
-        self.progress.done += bytes;
-        let goes_on = self.tell.as_mut().is_none_or(|tell| tell(&self.progress).is_continue());
-        if goes_on { Ok(()) } else { Err(Error::Stopped) }
-    }
 }
 
 enum Place {
@@ -138,7 +122,7 @@ pub struct Repair<'p> {
     of: Place,
     key: Option<EncryptionKey>,
     memory: u64,
-    meter: Meter<'p>,
+    reporter: Reporter<'p>,
 }
 
 impl std::fmt::Debug for Repair<'_> {
@@ -185,8 +169,7 @@ impl<'p> Repair<'p> {
     }
 
     fn new(of: Place) -> Self {
-        let meter = Meter { progress: RepairProgress::default(), tell: None };
-        Self { of, key: None, memory: 64 << 20, meter }
+        Self { of, key: None, memory: 64 << 20, reporter: Reporter::default() }
     }
 
     /// The key of an [encrypted](crate::Builder::encryption_key) database. The new one is encrypted too, and opens with it. Without the file
@@ -239,8 +222,10 @@ impl<'p> Repair<'p> {
     /// repair.into_directory(&new)?;
     /// # Ok(()) }
     /// ```
-    pub fn on_progress(mut self, tell: impl FnMut(&RepairProgress) -> ControlFlow<()> + 'p) -> Self {
-        self.meter.tell = Some(Box::new(tell));
+    pub fn on_progress(mut self, mut tell: impl FnMut(&RepairProgress) -> ControlFlow<()> + 'p) -> Self {
+        let tell =
+            move |progress: &Progress| tell(&RepairProgress { done: progress.done, total: progress.total });
+        self.reporter.tell = Some(Box::new(tell));
         self
     }
 
@@ -307,7 +292,7 @@ impl<'p> Repair<'p> {
             None => Encryption::NONE,
         };
         let new = New { volume, data, database, encryption };
-        repair(&old, plan, &new, self.memory, &mut self.meter)
+        repair(&old, plan, &new, self.memory, &mut self.reporter)
     }
 }
 
@@ -333,7 +318,7 @@ fn repair(
     plan: Plan,
     new: &New,
     memory: u64,
-    meter: &mut Meter<'_>,
+    reporter: &mut Reporter<'_>,
 ) -> Result<RepairReport> {
     let mut losses = Losses::default();
     plan.damage.iter().for_each(|error| losses.note(error.clone()));
@@ -357,9 +342,9 @@ fn repair(
         frames: Arc::clone(&frames),
     };
     let mut out = if plan.is_known {
-        copied(&nodes, new, &mut losses, meter)?
+        copied(&nodes, new, &mut losses, reporter)?
     } else {
-        searched(old, &plan, (new, len), (&mut losses, memory), meter)?
+        searched(old, &plan, (new, len), (&mut losses, memory), reporter)?
     };
     out.finish()?;
     let mut version = out.version.clone();
@@ -402,14 +387,19 @@ fn repair(
 }
 
 /// Copies the trees of a version that is known.
-fn copied(nodes: &OldNodes<'_>, new: &New, losses: &mut Losses, meter: &mut Meter<'_>) -> Result<Output> {
+fn copied(
+    nodes: &OldNodes<'_>,
+    new: &New,
+    losses: &mut Losses,
+    reporter: &mut Reporter<'_>,
+) -> Result<Output> {
     let old = nodes.version;
     let mut out = Output::new(new, old, (old.epoch + 1, old.table.ids_end()));
-    meter.progress.total = old.segments.live_bytes();
+    reporter.progress.total = old.segments.live_bytes();
     // Dropped trees have nodes too, which are not copied.
     let mut orphans = Orphans::find(nodes, old.trees.iter().chain(old.dropped.iter()))?;
     for (id, tree) in old.trees.iter() {
-        let copy = CopyTree::new((nodes, &mut out), (losses, &mut orphans), meter, (id, tree));
+        let copy = CopyTree::new((nodes, &mut out), (losses, &mut orphans), reporter, (id, tree));
         let tree = copy.run()?;
         out.version.trees.insert(id, tree);
     }
@@ -422,7 +412,7 @@ fn searched(
     plan: &Plan,
     (new, len): (&New, u64),
     (losses, memory): (&mut Losses, u64),
-    meter: &mut Meter<'_>,
+    reporter: &mut Reporter<'_>,
 ) -> Result<Output> {
     let version = &plan.version;
     let known = Known { version, encryption: &plan.encryption, whole_to: plan.whole_to };
@@ -432,9 +422,9 @@ fn searched(
         Err(_) => begin(epoch + 1),
         Ok(source) => {
             let mut source = Window::new(source);
-            meter.progress.total = 2 * len;
+            reporter.progress.total = 2 * len;
             let newest = scan::newest(&mut source, &known)?;
-            meter.advance(len)?;
+            reporter.advance(len)?;
             epoch = epoch.max(newest.epoch);
             let mut out = begin(epoch + 1);
             let mut sweep = Sweep {
@@ -443,7 +433,7 @@ fn searched(
                 newest: &newest,
                 frames: Frames::new(0),
                 room: (memory / 2).max(INDEX_MIN) as usize,
-                advance: &mut |bytes| meter.advance(bytes),
+                advance: &mut |bytes| reporter.advance(bytes),
             };
             let tree_of =
                 |id: KeyspaceId| version.trees.get(&id).cloned().unwrap_or_else(|| Tree::empty("".into()));

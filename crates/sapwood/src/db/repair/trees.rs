@@ -12,7 +12,7 @@
 //! 2. Memory: the inner nodes on the way to a block, [`GROUP`](super::old_nodes::GROUP) bytes of nodes, and the list of a block's
 //!    children.
 
-use crate::db::repair::Meter;
+use crate::backup::Reporter;
 use crate::db::repair::old_nodes::{Found, OldNodes};
 use crate::db::repair::orphans::{Head, Orphans};
 use crate::db::repair::output::{Output, Run};
@@ -62,7 +62,7 @@ pub(super) struct CopyTree<'a, 'm> {
     pub out: &'a mut Output,
     pub losses: &'a mut Losses,
     pub orphans: &'a mut Orphans,
-    pub meter: &'a mut Meter<'m>,
+    pub reporter: &'a mut Reporter<'m>,
     pub keyspace: KeyspaceId,
     pub tree: &'a Tree,
     records: u64,
@@ -77,7 +77,7 @@ impl<'a, 'm> CopyTree<'a, 'm> {
     pub fn new(
         (old, out): (&'a OldNodes<'a>, &'a mut Output),
         (losses, orphans): (&'a mut Losses, &'a mut Orphans),
-        meter: &'a mut Meter<'m>,
+        reporter: &'a mut Reporter<'m>,
         (keyspace, tree): (KeyspaceId, &'a Tree),
     ) -> Self {
         Self {
@@ -85,7 +85,7 @@ impl<'a, 'm> CopyTree<'a, 'm> {
             out,
             losses,
             orphans,
-            meter,
+            reporter,
             keyspace,
             tree,
             records: 0,
@@ -145,7 +145,7 @@ impl<'a, 'm> CopyTree<'a, 'm> {
         self.records += found.node.count() as u64;
         self.bytes += found.stored.bytes().len() as u64;
         self.told += found.stored.bytes().len() as u64;
-        self.meter.advance(found.stored.bytes().len() as u64)
+        self.reporter.advance(found.stored.bytes().len() as u64)
     }
 
     fn subtree(
@@ -293,7 +293,7 @@ impl<'a, 'm> CopyTree<'a, 'm> {
                     match sound(piece, PIECE, (from, to)) {
                         Ok(found) => {
                             self.out.copy(&found, false)?;
-                            self.meter.advance(found.stored.bytes().len() as u64)?;
+                            self.reporter.advance(found.stored.bytes().len() as u64)?;
                             if !run.pieces.is_empty() {
                                 Fences::put(&mut run.fences, from);
                             }
