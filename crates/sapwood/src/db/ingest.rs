@@ -37,15 +37,21 @@ impl Engine {
         records: impl Iterator<Item = (Bytes, Bytes)>,
     ) -> Result<u64> {
         self.commits.flush_all()?;
+        self.write_tree(keyspace, |writer| {
+            let mut sorted =
+                Sorted { last: last()?, count: 0, bytes: 0, value_max: self.shares.value, failed: None };
+            self.ingest_sorted(writer, keyspace, &mut sorted, records)
+        })
+    }
+
+    /// Has `work` write to the tree of a keyspace, when nothing else can.
+    fn write_tree<T>(&self, keyspace: KeyspaceId, work: impl FnOnce(&mut Writer) -> Result<T>) -> Result<T> {
         let mut guard = self.writer().lock(self.shares.work(u64::MAX, u64::MAX))?;
         let writer = guard.get()?;
         self.health.check_writable()?;
         self.state.load().version.check_there(keyspace)?;
-        let mut sorted =
-            Sorted { last: last()?, count: 0, bytes: 0, value_max: self.shares.value, failed: None };
-        let ingested = self.ingest_sorted(writer, keyspace, &mut sorted, records);
         // Errors in the records themselves do not concern other users of the database.
-        let ingested = ingested.inspect_err(|error| {
+        let done = work(writer).inspect_err(|error| {
             let is_ours = matches!(error, Error::Io(_) | Error::DiskFull(_) | Error::Corrupt { .. });
             if is_ours && !error.is_of_reading() {
                 self.background.ctx.yield_to(error);
@@ -57,7 +63,7 @@ impl Engine {
         });
         // Wakes the background thread, which gives the freed space back once no writes come.
         self.flush.notify();
-        ingested
+        done
     }
 
     /// Adds records behind all others of a keyspace, or nearly so: keys ascend, and no commit changes any of them before this
@@ -66,18 +72,7 @@ impl Engine {
         let (Some((first, _)), Some((last, _))) = (records.first().cloned(), records.last().cloned()) else {
             return Ok(());
         };
-        let mut guard = self.writer().lock(self.shares.work(u64::MAX, u64::MAX))?;
-        let writer = guard.get()?;
-        self.health.check_writable()?;
-        self.state.load().version.check_there(keyspace)?;
-        let added = self.add_beside(writer, keyspace, (first, last), records);
-        let added = added.inspect_err(|error| {
-            if !error.is_of_reading() {
-                self.background.ctx.yield_to(error);
-            }
-        });
-        self.flush.notify();
-        added
+        self.write_tree(keyspace, |writer| self.add_beside(writer, keyspace, (first, last), records))
     }
 
     fn add_beside(
