@@ -210,16 +210,7 @@ impl Collector {
             let mut guard = self.ctx.writer.lock(Need::default())?;
             let writer = guard.get()?;
             let base = Arc::clone(&self.ctx.state.load().version);
-            let segments = base.segments.iter().filter(|entry| (from..=last).contains(&entry.segment.number));
-            let mut live: Vec<_> = segments.map(|entry| (entry.segment.number, entry.live)).collect();
-            live.sort_unstable();
-            let (mut bytes, budget) = (0, portion(base.live_bytes()));
-            let fits = |(_, live): &&(u64, u64)| {
-                bytes += live;
-                bytes <= budget
-            };
-            let count = live.iter().take_while(fits).count().max(1);
-            let some: Vec<_> = live.iter().take(count).map(|(segment, _)| *segment).collect();
+            let some = garbage_collection::oldest(&base, from..=last, portion(base.live_bytes()));
             let Some(end) = some.last() else { break };
             from = end + 1;
             // What cannot be read harms nothing else.

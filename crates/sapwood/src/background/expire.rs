@@ -88,7 +88,7 @@ fn removals_of<'k>(keyspace: KeyspaceId, keys: impl Iterator<Item = &'k &'k [u8]
 }
 
 /// Whether removing what had expired by `now` is worth reading the segment. Without an urgency it always is.
-fn is_worth(entry: &SegmentUse, now: u64, urgency: Option<GcUrgency>) -> bool {
+fn is_worth_reading(entry: &SegmentUse, now: u64, urgency: Option<GcUrgency>) -> bool {
     let expired = entry.expiring.expired(now);
     let is_half = expired >= entry.expiring.expired(u64::MAX) / 2;
     let is_much = expired >= entry.live / MUCH;
@@ -100,15 +100,15 @@ fn is_worth(entry: &SegmentUse, now: u64, urgency: Option<GcUrgency>) -> bool {
         }
 }
 
-/// The segments, oldest first, that are worth it, but for those that could not be read.
-fn worthwhile<'v>(
+/// The segments, oldest first, that are worth reading, but for those that could not be read.
+fn worth_reading<'v>(
     version: &'v Version,
     now: u64,
     urgency: Option<GcUrgency>,
     spared: &Spared,
 ) -> impl Iterator<Item = &'v SegmentUse> {
     let is_left = |entry: &&SegmentUse| !spared.unreadable.contains(&entry.segment.number);
-    version.segments.iter().filter(move |entry| is_worth(entry, now, urgency)).filter(is_left)
+    version.segments.iter().filter(move |entry| is_worth_reading(entry, now, urgency)).filter(is_left)
 }
 
 impl Expirer {
@@ -123,7 +123,7 @@ impl Expirer {
         }
         let now = self.ctx.clock.now();
         let mut bytes =
-            worthwhile(version, now, urgency, spared).map(|entry| entry.expiring.expired(now)).peekable();
+            worth_reading(version, now, urgency, spared).map(|entry| entry.expiring.expired(now)).peekable();
         bytes.peek().is_some()
             && (urgency != Some(GcUrgency::InAHurry) || bytes.sum::<u64>() >= version.live_bytes() / PRESSING)
     }
@@ -145,16 +145,24 @@ impl Expirer {
         urgency: Option<GcUrgency>,
         spared: &Spared,
     ) -> std::result::Result<bool, Failed> {
-        let mut base = Arc::clone(&self.ctx.state.load().version);
+        let version = || Arc::clone(&self.ctx.state.load().version);
+        let mut base = version();
         if !self.has_expired(&base, urgency, spared) {
             return Ok(false);
         }
-        if worthwhile(&base, base.clock, urgency, spared).next().is_none() {
-            self.tell_time().map_err(Failed::Other)?;
-            base = Arc::clone(&self.ctx.state.load().version);
-        }
-        let first = worthwhile(&base, base.clock, urgency, spared).next().map(|entry| entry.segment.number);
-        let Some(segment) = first else { return Ok(false) };
+        let oldest = |base: &Version| {
+            worth_reading(base, base.clock, urgency, spared).next().map(|entry| entry.segment.number)
+        };
+        let segment = match oldest(&base) {
+            Some(segment) => segment,
+            // It has expired since the last edit.
+            None => {
+                self.tell_time().map_err(Failed::Other)?;
+                base = version();
+                let Some(segment) = oldest(&base) else { return Ok(false) };
+                segment
+            }
+        };
         self.expire_in(writer, &base, segment).map_err(|error| match error.is_of_reading() {
             true => Failed::Reading(segment, error),
             false => Failed::Other(error),

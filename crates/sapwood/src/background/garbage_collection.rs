@@ -14,6 +14,7 @@ use crate::storage::segment::SegmentUse;
 use crate::version::Version;
 use crate::version::builder::VersionBuilder;
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// Dead bytes allowed per hundred live ones when no thread writes: collection then delays no write, but writes the
@@ -116,17 +117,34 @@ pub(crate) fn excess(version: &Version, urgency: GcUrgency, spared: &Spared) -> 
 pub(crate) fn victims(mut candidates: Vec<Candidate>, excess: u64, budget: u64) -> Vec<u64> {
     // By live share, in thousandths, then oldest first.
     candidates.sort_by_key(|c| (c.live * 1000 / c.used.max(1), c.segment));
-    let (mut chosen, mut copied, mut won) = (Vec::new(), 0, 0);
-    for candidate in candidates {
-        let enough = won >= excess || (!chosen.is_empty() && copied + candidate.live > budget);
-        if enough || candidate.live >= candidate.used {
+    let mut won = 0;
+    let wanted = candidates.into_iter().take_while(|candidate| {
+        let is_wanted = won < excess && candidate.live < candidate.used;
+        won += candidate.used.saturating_sub(candidate.live);
+        is_wanted
+    });
+    within(budget, wanted.map(|candidate| (candidate.segment, candidate.live)))
+}
+
+/// The first of these segments, given with their live bytes: as many as have at most `budget` together, or a single one.
+fn within(budget: u64, segments: impl Iterator<Item = (u64, u64)>) -> Vec<u64> {
+    let (mut chosen, mut copied) = (Vec::new(), 0);
+    for (segment, live) in segments {
+        copied += live;
+        if copied > budget && !chosen.is_empty() {
             break;
         }
-        won += candidate.used - candidate.live;
-        copied += candidate.live;
-        chosen.push(candidate.segment);
+        chosen.push(segment);
     }
     chosen
+}
+
+/// Segments of these numbers, oldest first, with at most `budget` live bytes together (or a single one).
+pub(crate) fn oldest(version: &Version, numbers: RangeInclusive<u64>, budget: u64) -> Vec<u64> {
+    let entries = version.segments.iter().filter(|entry| numbers.contains(&entry.segment.number));
+    let mut segments: Vec<_> = entries.map(|entry| (entry.segment.number, entry.live)).collect();
+    segments.sort_unstable();
+    within(budget, segments.into_iter())
 }
 
 /// Segments of `version` to empty now; never the open one.
@@ -154,15 +172,8 @@ pub(crate) fn at_the_end(version: &Version, allowed: u32, budget: u64, spared: &
     };
     let mut last: Vec<_> = version.segments.iter().filter(|entry| entry.segment.start >= allowed).collect();
     last.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.segment.start));
-    let (mut chosen, mut copied) = (Vec::new(), 0);
-    for entry in last.into_iter().filter(|entry| !is_spared(entry)) {
-        copied += entry.live;
-        if copied > budget && !chosen.is_empty() {
-            break;
-        }
-        chosen.push(entry.segment.number);
-    }
-    chosen
+    let free = last.into_iter().filter(|entry| !is_spared(entry));
+    within(budget, free.map(|entry| (entry.segment.number, entry.live)))
 }
 
 /// The live nodes of the segments, in their order on the device.
