@@ -465,23 +465,26 @@ pub(crate) struct Backups {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Restore {
+pub(crate) struct FromBackup {
     /// Directory of the backups, a file with a stream, or - for a stream on standard input
     pub target: PathBuf,
-    /// Directory of the new database
-    pub db: PathBuf,
     /// Number of the backup; the newest, unless told
     #[arg(long, value_name = "NUMBER")]
     pub number: Option<u64>,
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Restore {
+    #[command(flatten)]
+    pub from: FromBackup,
+    /// Directory of the new database
+    pub db: PathBuf,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Verify {
-    /// Directory of the backups, a file with a stream, or - for a stream on standard input
-    pub target: PathBuf,
-    /// Number of the backup; the newest, unless told
-    #[arg(long, value_name = "NUMBER")]
-    pub number: Option<u64>,
+    #[command(flatten)]
+    pub from: FromBackup,
     /// All backups of the directory
     #[arg(long, conflicts_with = "number")]
     pub all: bool,

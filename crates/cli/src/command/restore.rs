@@ -62,8 +62,8 @@ fn watched(
 
 pub(crate) fn run(options: &Options, opening: Opening) -> Result<()> {
     interrupt::watch();
-    let mut source = Source::open(&options.target)?;
-    let restore = source.restore(options.number, &opening)?;
+    let mut source = Source::open(&options.from.target)?;
+    let restore = source.restore(options.from.number, &opening)?;
     let info = watched(restore, "restoring", |restore| restore.into_directory(&options.db))?;
     let time = humantime::format_rfc3339_seconds(info.time);
     print(format_args!(
@@ -76,7 +76,7 @@ pub(crate) fn run(options: &Options, opening: Opening) -> Result<()> {
 
 pub(crate) fn verify(options: &Verify, opening: &Opening) -> Result<()> {
     interrupt::watch();
-    let mut source = Source::open(&options.target)?;
+    let mut source = Source::open(&options.from.target)?;
     let numbers = match &source {
         Source::Directory(target) if options.all => {
             backup::list(target)?.iter().map(|info| Some(info.number)).collect()
@@ -84,13 +84,13 @@ pub(crate) fn verify(options: &Verify, opening: &Opening) -> Result<()> {
         Source::Stream(_) if options.all => {
             return Err(Failure::Usage("a stream has one backup: leave --all out".to_owned()));
         }
-        _ => vec![options.number],
+        _ => vec![options.from.number],
     };
     let mut damaged = Vec::new();
     for number in numbers {
         match watched(source.restore(number, opening)?, "verifying", |restore| restore.verify()) {
             Ok(info) => {
-                let (place, number) = (options.target.display(), info.number);
+                let (place, number) = (options.from.target.display(), info.number);
                 print(format_args!("{place}: backup {number} is whole, {}", human_bytes(info.bytes)))?;
             }
             Err(Failure::Damage(why)) => damaged.push(why),
