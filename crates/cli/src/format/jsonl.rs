@@ -25,13 +25,12 @@ use std::io::{self, BufRead, Write};
 pub struct Reader<R> {
     lines: Lines<R>,
     key_column: Option<String>,
-    over: bool,
 }
 
 impl<R: BufRead> Reader<R> {
     /// Reads from `input`; the key is the member `key_column`.
     pub fn new(input: R, key_column: Option<&str>) -> Self {
-        Self { lines: Lines::new(input), key_column: key_column.map(str::to_owned), over: false }
+        Self { lines: Lines::new(input), key_column: key_column.map(str::to_owned) }
     }
 }
 
@@ -130,24 +129,11 @@ fn parse(line: &[u8], key_column: Option<&str>) -> Result<Record, (usize, String
 
 impl<R: BufRead> RecordReader for Reader<R> {
     fn next_record(&mut self) -> Option<Result<Record, ReadError>> {
-        while !self.over {
-            let line = self.lines.number + 1;
-            let parsed = match self.lines.next_line() {
-                Ok(None) => return None,
-                Ok(Some(line)) if line.trim_ascii().is_empty() => continue,
-                Ok(Some(line)) => parse(line, self.key_column.as_deref()),
-                Err(error) => {
-                    self.over = !matches!(error, ReadError::Bad { .. });
-                    return Some(Err(error));
-                }
-            };
-            return Some(parsed.map_err(|(column, what)| ReadError::Bad {
-                line,
-                column: column.max(1) as u64,
-                what,
-            }));
-        }
-        None
+        let key_column = self.key_column.as_deref();
+        self.lines.next_record(|line| {
+            let is_empty = line.trim_ascii().is_empty();
+            (!is_empty).then(|| parse(line, key_column).map_err(|(column, what)| (column.max(1), what)))
+        })
     }
 
     fn line(&self) -> u64 {

@@ -1,6 +1,6 @@
 //! Lines of bounded length.
 
-use super::ReadError;
+use super::{ReadError, Record};
 use memchr::memchr;
 use std::io::{BufRead, Read};
 
@@ -15,6 +15,8 @@ pub(super) struct Lines<R> {
     input: R,
     buffer: Vec<u8>,
     pub number: u64,
+    /// Whether no more can be read.
+    is_over: bool,
     /// Whether the last line had an end. One that has none may be cut off.
     pub is_whole: bool,
     /// The rest of a line that was too long is still to be passed over.
@@ -23,7 +25,30 @@ pub(super) struct Lines<R> {
 
 impl<R: BufRead> Lines<R> {
     pub fn new(input: R) -> Self {
-        Self { input, buffer: Vec::new(), number: 0, is_whole: true, is_within_line: false }
+        Self { input, buffer: Vec::new(), number: 0, is_over: false, is_whole: true, is_within_line: false }
+    }
+
+    /// The record of the next line that has one: `parse` gives none for a line to skip, and else a record, or the column (from 1) where
+    /// the line is bad, and why.
+    pub fn next_record(
+        &mut self,
+        mut parse: impl FnMut(&[u8]) -> Option<Result<Record, (usize, String)>>,
+    ) -> Option<Result<Record, ReadError>> {
+        while !self.is_over {
+            let parsed = match self.next_line() {
+                Ok(None) => return None,
+                Ok(Some(line)) => parse(line),
+                Err(error) => {
+                    self.is_over = !matches!(error, ReadError::Bad { .. });
+                    return Some(Err(error));
+                }
+            };
+            if let Some(parsed) = parsed {
+                let bad = |(column, what)| ReadError::Bad { line: self.number, column: column as u64, what };
+                return Some(parsed.map_err(bad));
+            }
+        }
+        None
     }
 
     /// The next line without its end, or `None` behind the last. After a line that is too long the next one follows.

@@ -15,13 +15,12 @@ use std::io::{self, BufRead, Write};
 /// Reads tsv.
 pub struct Reader<R> {
     lines: Lines<R>,
-    over: bool,
 }
 
 impl<R: BufRead> Reader<R> {
     /// Reads from `input`.
     pub fn new(input: R) -> Self {
-        Self { lines: Lines::new(input), over: false }
+        Self { lines: Lines::new(input) }
     }
 }
 
@@ -44,24 +43,9 @@ fn parse(line: &[u8]) -> Result<Record, (usize, String)> {
 
 impl<R: BufRead> RecordReader for Reader<R> {
     fn next_record(&mut self) -> Option<Result<Record, ReadError>> {
-        while !self.over {
-            let number = self.lines.number + 1;
-            let parsed = match self.lines.next_line() {
-                Ok(None) => return None,
-                Ok(Some([])) => continue,
-                Ok(Some(line)) => parse(line),
-                Err(error) => {
-                    self.over = !matches!(error, ReadError::Bad { .. });
-                    return Some(Err(error));
-                }
-            };
-            return Some(parsed.map_err(|(offset, what)| ReadError::Bad {
-                line: number,
-                column: offset as u64 + 1,
-                what,
-            }));
-        }
-        None
+        self.lines.next_record(|line| {
+            (!line.is_empty()).then(|| parse(line).map_err(|(offset, what)| (offset + 1, what)))
+        })
     }
 
     fn line(&self) -> u64 {
