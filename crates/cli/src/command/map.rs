@@ -175,16 +175,16 @@ mod tests {
             sapwood::Database::builder().memory(4 << 20).segment_span(1 << 20).background_threads(0);
         let db = builder.open_on(std::sync::Arc::new(psync::Simulated::new(1))).unwrap();
         let keyspace = db.keyspace("main").unwrap();
-        for step in [1, 40, 41, 20] {
-            let numbers: Vec<_> = (0..30_000u32).step_by(step).collect();
-            for some in numbers.chunks(5000) {
-                let mut batch = db.batch();
-                some.iter().for_each(|number| _ = batch.insert(&keyspace, number.to_be_bytes(), [7; 50]));
-                batch.commit().unwrap();
-            }
-            db.flush().unwrap();
-        }
-        db.segments()
+        keyspace.ingest((0..30_000u32).map(|number| (number.to_be_bytes(), [7; 50]))).unwrap();
+        let mut batch = db.batch();
+        (0..30_000u32)
+            .step_by(40)
+            .for_each(|number| _ = batch.insert(&keyspace, number.to_be_bytes(), [8; 50]));
+        batch.commit().unwrap();
+        db.flush().unwrap();
+        let segments = db.segments();
+        assert!(segments.len() > 2 && segments.iter().any(|segment| 0 < segment.logged));
+        segments
     }
 
     fn numbers(svg: &str, name: &str) -> Vec<f64> {
