@@ -42,7 +42,7 @@ use crate::busy_wait::{Turn, Waiting, is_short};
 use crate::ring::Ring;
 use crate::stall::Stalls;
 use crate::transfer::{Flying, Landing, Memory, Mover, TRANSFER_MAX, Transfer};
-use aloft::{Aloft, Begun, Pinned, Place};
+use aloft::{Aloft, Begun, Permit, Pinned};
 use io_uring::{opcode, types};
 use parking_lot::Mutex;
 use progress::{Progress, is_sent_back};
@@ -215,11 +215,11 @@ impl Mover for Uring {
         if set.len() > self.rings.entries as usize {
             return Err(set);
         }
-        let place = self.rings.usable().and_then(|()| Place::among(&self.rings));
-        let Some((place, ring)) = place.and_then(|place| Some((place, self.rings.take().ok()?))) else {
+        let permit = self.rings.usable().and_then(|()| Permit::among(&self.rings));
+        let Some((permit, ring)) = permit.and_then(|permit| Some((permit, self.rings.take().ok()?))) else {
             return Err(set);
         };
-        Ok(Box::new(Begun::new(Aloft::begin(place, ring, set))))
+        Ok(Box::new(Begun::new(Aloft::begin(permit, ring, set))))
     }
 }
 

@@ -31,7 +31,7 @@ impl Simulated {
             let mut one = [0];
             content.read(byte, &mut one);
             content.write(byte, &[one[0] ^ (1 << bit)]);
-            node.settle();
+            node.make_durable();
         });
         Ok(())
     }
@@ -45,7 +45,7 @@ impl Simulated {
         let number = state.named(name)?;
         state.edit(number, |node| {
             Arc::make_mut(&mut node.seen).resize(len);
-            node.settle();
+            node.make_durable();
         });
         Ok(())
     }
@@ -79,9 +79,9 @@ impl Simulated {
         check_name(name)?;
         let mut state = self.state.lock();
         if let Ok(number) = state.named(name) {
-            state.edit(number, |node| *node = Node::settled(content));
+            state.edit(number, |node| *node = Node::durable(content));
         } else {
-            let file = state.add_node(Node::settled(content));
+            let file = state.add_node(Node::durable(content));
             state.directory.change(NameChange::Create { name: name.to_owned(), file });
         }
         state.sync_directory();

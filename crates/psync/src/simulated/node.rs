@@ -77,7 +77,7 @@ pub(super) struct Node {
 
 impl Node {
     /// A file that is durable in its current state.
-    pub(super) fn settled(content: Arc<Content>) -> Self {
+    pub(super) fn durable(content: Arc<Content>) -> Self {
         Self { seen: Arc::clone(&content), durable: content, ..Self::default() }
     }
 
@@ -197,7 +197,7 @@ impl Node {
     }
 
     /// Makes the file durable as it is seen.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn make_durable(&mut self) {
         self.unsynced.clear();
         self.stuck.clear();
         self.durable = Arc::clone(&self.seen);

@@ -151,7 +151,7 @@ impl State {
         for number in directory.seen.values() {
             if let Some((node, _)) = self.nodes.get(number) {
                 let mut chance = random([self.seed, seed, 2 + number]);
-                nodes.insert(*number, (Node::settled(power::after_loss(node, severity, &mut chance)), true));
+                nodes.insert(*number, (Node::durable(power::after_loss(node, severity, &mut chance)), true));
             }
         }
         Self { boots: self.boots + 1, ..self.image(directory, nodes) }

@@ -33,17 +33,17 @@ impl Drop for Pinned {
 }
 
 /// Permission to have a set in flight.
-pub(super) struct Place(Arc<Rings>);
+pub(super) struct Permit(Arc<Rings>);
 
-impl Place {
+impl Permit {
     pub fn among(rings: &Arc<Rings>) -> Option<Self> {
-        let place = Self(Arc::clone(rings));
-        // The drop gives the place back, even if it was one too many.
-        (rings.begun.fetch_add(1, Relaxed) < BEGUN_MAX).then_some(place)
+        let permit = Self(Arc::clone(rings));
+        // The drop gives the permit back, even if it was one too many.
+        (rings.begun.fetch_add(1, Relaxed) < BEGUN_MAX).then_some(permit)
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.0.begun.fetch_sub(1, Relaxed);
     }
@@ -55,13 +55,13 @@ pub(super) struct Aloft {
     ring: Option<Ring>,
     set: Vec<Landing>,
     progress: Progress,
-    place: Place,
+    permit: Permit,
 }
 
 impl Aloft {
     /// Starts a set, which the ring has room for.
-    pub fn begin(place: Place, ring: Ring, set: Vec<Landing>) -> Self {
-        let mut aloft = Self { ring: Some(ring), set, progress: Progress::default(), place };
+    pub fn begin(permit: Permit, ring: Ring, set: Vec<Landing>) -> Self {
+        let mut aloft = Self { ring: Some(ring), set, progress: Progress::default(), permit };
         aloft.submit();
         aloft
     }
@@ -99,7 +99,7 @@ impl Aloft {
     /// Waits until nothing is in flight, or what is in flight has been pinned.
     fn end(&mut self) {
         let Some(mut ring) = self.ring.take() else { return };
-        let rings = Arc::clone(&self.place.0);
+        let rings = Arc::clone(&self.permit.0);
         let (progress, set) = (&mut self.progress, &mut self.set[..]);
         let mut watch = rings.stalls.watch();
         if progress.finish(&mut ring, None, &mut watch, set) {
@@ -175,7 +175,7 @@ impl Drop for Begun {
         if aloft.has_completed() || aloft.progress.submitted < aloft.progress.queued {
             return;
         }
-        let rings = Arc::clone(&aloft.place.0);
+        let rings = Arc::clone(&aloft.permit.0);
         let mut left = rings.left.lock();
         let has_room = |sets: &[Aloft]| {
             let bytes: usize = sets.iter().map(Aloft::bytes).sum();
