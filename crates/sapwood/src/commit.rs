@@ -79,13 +79,13 @@ impl<'e> AtDevice<'e> {
     fn leave(self) -> RankedGuard<'e, rank::Log, Option<Log>> {
         let pipeline = self.0;
         std::mem::forget(self);
-        pipeline.settle()
+        pipeline.end_sync()
     }
 }
 
 impl Drop for AtDevice<'_> {
     fn drop(&mut self) {
-        drop(self.0.settle());
+        drop(self.0.end_sync());
     }
 }
 
@@ -262,12 +262,12 @@ impl CommitPipeline {
         guard
     }
 
-    fn settle(&self) -> RankedGuard<'_, rank::Log, Option<Log>> {
+    fn end_sync(&self) -> RankedGuard<'_, rank::Log, Option<Log>> {
         let mut guard = self.log.lock();
         if let Some(log) = guard.as_mut() {
             log.syncing = None;
         }
-        self.queues.settled.notify_all();
+        self.queues.blocker_ended.notify_all();
         guard
     }
 

@@ -58,9 +58,9 @@ pub enum Expiry {
 /// How long records of a keyspace with expiry live that are inserted without saying so, in milliseconds; 0: until they are
 /// removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct DefaultLife(pub u64);
+pub(crate) struct DefaultTtl(pub u64);
 
-impl DefaultLife {
+impl DefaultTtl {
     pub fn of(life: Option<Duration>) -> Self {
         Self(life.map_or(0, |life| up_to_millis(life).max(1)))
     }
@@ -255,8 +255,8 @@ mod tests {
         assert_eq!(Expiry::After(Duration::MAX).stamp(5), 0, "never");
         assert_eq!(Expiry::At(at(LAST)).stamp(5), LAST);
         assert_eq!(Expiry::At(at(LAST + 1)).stamp(5), 0, "beyond what a stamp tells");
-        assert_eq!(DefaultLife::of(Some(Duration::ZERO)).expiry(), Expiry::After(Duration::from_millis(1)));
-        assert_eq!(DefaultLife::of(None).expiry(), Expiry::Never);
+        assert_eq!(DefaultTtl::of(Some(Duration::ZERO)).expiry(), Expiry::After(Duration::from_millis(1)));
+        assert_eq!(DefaultTtl::of(None).expiry(), Expiry::Never);
     }
 
     #[test]

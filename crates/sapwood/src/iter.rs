@@ -5,7 +5,7 @@
 //!    returned.
 //! 2. Front and back never cross: a record returned from one end is not returned from the other.
 //! 3. After an error the iterator is exhausted.
-//! 4. Iterators that are not at work hold little ([`HELD_SHARE`]): if all together hold too much, one keeps its place
+//! 4. Iterators that are not at work hold little ([`ITERATORS_SHARE`]): if all together hold too much, one keeps its place
 //!    and its bounds only, and its next step begins with a search for that place.
 //! 5. What is passed over without a look holds no record for this snapshot.
 
@@ -17,7 +17,7 @@ pub(crate) mod stream;
 mod tests;
 
 use crate::bounds::is_empty;
-use crate::cache::pager::Holding;
+use crate::cache::pager::IteratorMemory;
 use crate::current_state::{CurrentState, State};
 use crate::error::{Error, Result};
 use crate::expiry::StoredValues;
@@ -32,8 +32,8 @@ use std::sync::Arc;
 
 /// All iterators together hold at most this fraction (1/32) of the budget between two steps, besides [`BARE`] bytes each.
 /// Those that have had to leave what they held so many times ([`LEFT_MAX`]) are at work, and may hold more (1/8).
-const HELD_SHARE: usize = 32;
-const HELD_AT_WORK: usize = 8;
+const ITERATORS_SHARE: usize = 32;
+const ITERATORS_AT_WORK: usize = 8;
 const LEFT_MAX: u8 = 3;
 
 /// Bytes of an iterator that holds nothing, but for the longest keys of its bounds: its own fields and what it always
@@ -49,7 +49,7 @@ pub(crate) trait Host: Send + Sync {
     fn memory(&self) -> u64;
 
     /// What iterators hold has changed.
-    fn note_held(&self);
+    fn note_iterators(&self);
 
     /// The threads that read for tasks.
     #[cfg(feature = "async")]
@@ -95,7 +95,7 @@ pub struct Range {
     /// How many times it left what it held.
     left: u8,
     /// Counts the iterator itself.
-    _bare: Holding,
+    _bare: IteratorMemory,
     /// The record lent last, if the tree walk does not hold it.
     lent: (Bytes, Bytes),
     values: StoredValues,
@@ -113,7 +113,7 @@ impl Range {
     ) -> Self {
         let over = refused.is_none() && is_empty(low.as_ref(), high.as_ref());
         let lent = Default::default();
-        let mut bare = Holding::new(Arc::clone(&current.pager));
+        let mut bare = IteratorMemory::new(Arc::clone(&current.pager));
         bare.set(BARE);
         let (front, back, left) = (None, None, 0);
         Self {
@@ -181,7 +181,7 @@ impl Range {
         let end = if direction == Direction::Up { &mut self.front } else { &mut self.back };
         let Some(merge) = end else { return Ok(None) };
         let Some((key, value)) = merge.next(&self.current)? else { return Ok(None) };
-        let has_changed = merge.note_held();
+        let has_changed = merge.note_memory();
         let met = match direction {
             Direction::Up => {
                 self.back.as_deref().and_then(Merge::last_key).is_some_and(|last| key[..] >= *last)
@@ -191,7 +191,7 @@ impl Range {
             }
         };
         if has_changed {
-            self.host.note_held();
+            self.host.note_iterators();
         }
         self.leave_if_too_much(direction, &key);
         Ok((!met).then_some((key, value)))
@@ -201,10 +201,10 @@ impl Range {
     #[inline]
     fn leave_if_too_much(&mut self, direction: Direction, key: &Bytes) {
         let end = if direction == Direction::Up { &self.front } else { &self.back };
-        let own = end.as_ref().map_or(0, |merge| merge.held());
+        let own = end.as_ref().map_or(0, |merge| merge.memory());
         // One alone may hold what it likes: it reads groups that fit the memory.
-        let others = self.current.pager.held().saturating_sub(own);
-        let share = if self.left < LEFT_MAX { HELD_SHARE } else { HELD_AT_WORK };
+        let others = self.current.pager.iterator_bytes().saturating_sub(own);
+        let share = if self.left < LEFT_MAX { ITERATORS_SHARE } else { ITERATORS_AT_WORK };
         if others <= self.host.memory() as usize / share {
             return;
         }

@@ -19,8 +19,8 @@
 //! has many changes for each block nothing is copied; if it has few, as in a database that is many times
 //! larger than memory, runs need no allocations of their own, and a get has few maplets to look into.
 //!
-//! This file is the area of one block. A [`run`] is what a flush appends, with its [`fences`]; a [`row`] is
-//! the run in memory, a [`packed`] holds several rows, and the [`map`] finds the area of a block.
+//! This file is the area of one block. A [`DeltaRun`] is what a flush appends, with its [`Fences`]; a [`RunRef`]
+//! is the run in memory, [`PackedRuns`] hold several, and the [`map`] finds the area of a block.
 //!
 //! Invariants:
 //! 1. A change in a piece hides what older pieces and the leaves say about its key.
@@ -133,7 +133,7 @@ impl LogArea {
 
     /// Number of removals in the pieces.
     pub fn removals(&self) -> u64 {
-        self.runs().map(|row| u64::from(row.removals)).sum()
+        self.runs().map(|run| u64::from(run.removals)).sum()
     }
 
     /// What range searches have paid for the pieces.
@@ -148,7 +148,7 @@ impl LogArea {
         black_box(self.packed_runs.iter().fold(0, |touched, packed| touched ^ packed.maplet().touch(hash)));
         self.packed_runs.iter().rev().flat_map(move |packed| {
             let runs = packed.maplet().candidates(hash).filter_map(|index| packed.runs().nth(index));
-            runs.map(|row| row.pieces.at(row.piece_for(key)))
+            runs.map(|run| run.pieces.at(run.piece_for(key)))
         })
     }
 
@@ -166,8 +166,8 @@ impl LogArea {
         let mut rest = nodes;
         self.packed_runs.iter().all(|packed| {
             let mut read = Vec::new();
-            for (index, row) in packed.runs().enumerate() {
-                let (of_run, others) = rest.split_at(row.pieces.len().min(rest.len()));
+            for (index, run) in packed.runs().enumerate() {
+                let (of_run, others) = rest.split_at(run.pieces.len().min(rest.len()));
                 rest = others;
                 read.extend(of_run.iter().flat_map(|node| entries_of(index, node)));
             }

@@ -2,7 +2,7 @@
 //! first work, all until the database is closed.
 //!
 //! ```text
-//! begin ──▶ waiting ──a thread is free──▶ running ──▶ done ──▶ Task::wait
+//! submit ─▶ waiting ──a thread is free──▶ running ──▶ done ──▶ Task::wait
 //!              └──── Task::wait, and no thread was free: runs in the thread that waits
 //! ```
 //! So work never waits for a thread that it is itself needed by, and with no threads everything happens in the caller,
@@ -191,8 +191,8 @@ impl Pool {
         self.shared.threads_max > 0
     }
 
-    /// Begins `work` on the next free thread. `name`: what a thread that waits for it waits for.
-    pub fn begin<T: Send + 'static>(
+    /// Queues `work` for the next free thread. `name`: what a thread that waits for it waits for.
+    pub fn submit<T: Send + 'static>(
         &self,
         name: &'static str,
         work: impl FnOnce() -> Result<T> + Send + 'static,
@@ -206,34 +206,27 @@ impl Pool {
         task
     }
 
-    /// Begins `work` that is polled for: on a thread, or in this one if there is none.
+    /// Like [`Pool::submit`], for work that is polled for and not waited for: it runs on a thread, or in this one if there is none.
     #[cfg(feature = "async")]
-    pub fn begin_polled<T: Send + 'static>(
+    pub fn submit_or_run<T: Send + 'static>(
         &self,
         name: &'static str,
         work: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Task<T> {
-        let task = Task::new(name, work);
-        let mut state = self.shared.state.lock();
-        if !state.is_closed {
-            state.forget_begun();
-            self.give(&mut state, Arc::clone(&task.job) as Arc<dyn Work>);
-        }
-        let has_threads = !state.threads.is_empty();
-        drop(state);
-        if !has_threads {
+        let task = self.submit(name, work);
+        if self.shared.state.lock().threads.is_empty() {
             task.help();
         }
         task
     }
 
-    /// Begins `work` that no waiting thread will run. `None` if the system provides no thread.
-    pub fn begin_on_a_thread<T: Send + 'static>(
+    /// Submits work that no waiting thread will run, for as long as the database is open. `None` if the system provides no thread.
+    pub fn submit_resident<T: Send + 'static>(
         &self,
         name: &'static str,
         work: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Option<Task<T>> {
-        let task = self.begin(name, work);
+        let task = self.submit(name, work);
         let mut state = self.shared.state.lock();
         if state.threads.is_empty() {
             return None;
@@ -243,8 +236,8 @@ impl Pool {
         Some(task)
     }
 
-    /// Begins `work` that no thread waits for.
-    pub fn begin_detached(&self, work: impl FnOnce() + Send + 'static) -> Begun {
+    /// Submits work that no thread waits for.
+    pub fn submit_detached(&self, work: impl FnOnce() + Send + 'static) -> Begun {
         let mut state = self.shared.state.lock();
         if state.is_closed || self.shared.threads_max <= state.resident {
             return Begun::Never;
@@ -261,8 +254,8 @@ impl Pool {
         }
     }
 
-    /// Begins `work` if a thread is free for it now.
-    pub fn begin_if_free<T: Send + 'static>(
+    /// Submits work if a thread is free for it now.
+    pub fn try_submit<T: Send + 'static>(
         &self,
         name: &'static str,
         work: impl FnOnce() -> Result<T> + Send + 'static,
@@ -365,7 +358,7 @@ mod tests {
     fn blocked(pool: &Pool) -> (impl Fn() + use<>, Task<bool>) {
         let (go, goes) = channel::<()>();
         let (begun, begins) = channel();
-        let task = pool.begin("a test", move || {
+        let task = pool.submit("a test", move || {
             let _ = begun.send(());
             Ok(goes.recv_timeout(Duration::from_secs(10)).is_ok())
         });
@@ -379,7 +372,7 @@ mod tests {
         let mut seen = std::collections::HashSet::new();
         for _ in 0..100 {
             let tasks: Vec<_> =
-                (0..5).map(|_| pool.begin("a test", || Ok(current().name().map(str::to_owned)))).collect();
+                (0..5).map(|_| pool.submit("a test", || Ok(current().name().map(str::to_owned)))).collect();
             while !tasks.iter().all(Task::has_ended) {
                 std::thread::yield_now();
             }
@@ -393,27 +386,27 @@ mod tests {
     fn a_waiting_thread_does_the_work_if_no_thread_is_free() {
         let pool = Pool::new(1);
         let (go, first) = blocked(&pool);
-        let here = pool.begin("a test", || Ok(current().id())).wait().unwrap();
+        let here = pool.submit("a test", || Ok(current().id())).wait().unwrap();
         assert_eq!(here, current().id());
-        assert!(pool.begin_if_free("a test", || Ok(())).is_none());
+        assert!(pool.try_submit("a test", || Ok(())).is_none());
         go();
         assert!(first.wait().unwrap());
         pool.close();
-        assert!(Pool::new(0).begin_on_a_thread("a test", || Ok(())).is_none());
-        assert_eq!(Pool::new(0).begin("a test", || Ok(current().id())).wait().unwrap(), current().id());
-        assert!(Pool::new(0).begin_if_free("a test", || Ok(())).is_none());
+        assert!(Pool::new(0).submit_resident("a test", || Ok(())).is_none());
+        assert_eq!(Pool::new(0).submit("a test", || Ok(current().id())).wait().unwrap(), current().id());
+        assert!(Pool::new(0).try_submit("a test", || Ok(())).is_none());
     }
 
     #[test]
     fn a_panic_is_an_error_and_the_thread_stays() {
         let pool = Pool::new(1);
-        let task = pool.begin_if_free("a test", || -> Result<()> { panic!("on purpose") }).unwrap();
+        let task = pool.try_submit("a test", || -> Result<()> { panic!("on purpose") }).unwrap();
         while !task.has_ended() {
             std::thread::yield_now();
         }
         assert!(matches!(task.wait(), Err(Error::Poisoned { .. })));
         let name = loop {
-            if let Some(task) = pool.begin_if_free("a test", || Ok(current().name().map(str::to_owned))) {
+            if let Some(task) = pool.try_submit("a test", || Ok(current().name().map(str::to_owned))) {
                 while !task.has_ended() {
                     std::thread::yield_now();
                 }
@@ -429,7 +422,7 @@ mod tests {
         let pool = Pool::new(1);
         let (go, first) = blocked(&pool);
         (0..100)
-            .for_each(|number| assert_eq!(pool.begin("a test", move || Ok(number)).wait().unwrap(), number));
+            .for_each(|number| assert_eq!(pool.submit("a test", move || Ok(number)).wait().unwrap(), number));
         let left = pool.shared.state.lock().waiting.len();
         assert!(left <= 1, "{left} are kept");
         go();
@@ -442,7 +435,7 @@ mod tests {
         let pool = Pool::new(1);
         let (go, first) = blocked(&pool);
         let (begun, begins) = channel();
-        drop(pool.begin("a test", move || {
+        drop(pool.submit("a test", move || {
             let _ = begun.send(());
             Ok(())
         }));
@@ -457,20 +450,20 @@ mod tests {
 
     #[test]
     fn detached_work_is_begun_when_a_thread_is_free_and_by_no_other() {
-        assert_eq!(Pool::new(0).begin_detached(|| ()), Begun::Never);
+        assert_eq!(Pool::new(0).submit_detached(|| ()), Begun::Never);
         let pool = Pool::new(1);
         let (go, goes) = channel::<()>();
         let resident =
-            pool.begin_on_a_thread("a test", move || Ok(goes.recv_timeout(Duration::from_secs(10)).is_ok()));
-        assert_eq!(pool.begin_detached(|| panic!("it is not to be run")), Begun::Never);
-        assert!(pool.begin_if_free("a test", || Ok(())).is_none());
+            pool.submit_resident("a test", move || Ok(goes.recv_timeout(Duration::from_secs(10)).is_ok()));
+        assert_eq!(pool.submit_detached(|| panic!("it is not to be run")), Begun::Never);
+        assert!(pool.try_submit("a test", || Ok(())).is_none());
         _ = go.send(());
         assert!(resident.unwrap().wait().unwrap());
 
         let pool = Pool::new(1);
         let (go, first) = blocked(&pool);
         let (begun, begins) = channel();
-        assert_eq!(pool.begin_detached(move || _ = begun.send(())), Begun::Later);
+        assert_eq!(pool.submit_detached(move || _ = begun.send(())), Begun::Later);
         assert!(begins.try_recv().is_err());
         go();
         assert!(first.wait().unwrap());
@@ -487,9 +480,9 @@ mod tests {
             its.close();
             _ = closed.send(());
         };
-        assert_eq!(pool.begin_detached(work), Begun::Now);
+        assert_eq!(pool.submit_detached(work), Begun::Now);
         closes.recv_timeout(Duration::from_secs(10)).expect("it does not wait for itself");
-        assert_eq!(pool.begin_detached(|| ()), Begun::Never);
+        assert_eq!(pool.submit_detached(|| ()), Begun::Never);
     }
 
     #[test]
@@ -497,7 +490,7 @@ mod tests {
         let pool = Arc::new(Pool::new(1));
         let (go, goes) = channel::<()>();
         let held = Arc::clone(&pool);
-        let task = pool.begin("a test", move || {
+        let task = pool.submit("a test", move || {
             let _ = goes.recv_timeout(Duration::from_secs(10));
             drop(held);
             Ok(())

@@ -175,7 +175,7 @@ impl Publisher {
             let (volume, data) = (Arc::clone(&self.volume), self.data);
             let latencies = self.state.pager.latencies.clone();
             let sync = move || Ok(latencies.timed(Timed::DataSync, || volume.sync(data)));
-            let sync = self.pool.begin("the sync of data", sync);
+            let sync = self.pool.submit("the sync of data", sync);
             // Without a thread everything happens in one order: the sync first.
             let next = self.pool.has_threads().then(|| self.next_version(&edit, with));
             let synced = sync.wait().and_then(|synced| synced.map_err(Error::undecided));
@@ -289,7 +289,7 @@ fn numbers_for(trees: TreesChange) -> u64 {
 
 /// The trees of an edit whose records may expire.
 fn trees_that_expire(edit: &Edit, version: &Version) -> Vec<KeyspaceId> {
-    let may_expire = |id: &KeyspaceId| version.trees.get(id).is_some_and(|tree| tree.life.is_some());
+    let may_expire = |id: &KeyspaceId| version.trees.get(id).is_some_and(|tree| tree.ttl.is_some());
     edit.trees.iter().map(|(id, _)| *id).filter(may_expire).collect()
 }
 

@@ -151,7 +151,7 @@ impl<S: Source> Window<S> {
 
     /// Up to `len` bytes from `offset` on; fewer at the end of the source, and at most a window.
     pub fn get(&mut self, offset: u64, len: usize) -> Result<&[u8]> {
-        if self.held(offset, len).is_none() {
+        if self.loaded(offset, len).is_none() {
             let rest = self.source.len().saturating_sub(offset);
             self.bytes.set_len(rest.min(WINDOW_LEN as u64) as usize);
             self.start = offset;
@@ -165,7 +165,7 @@ impl<S: Source> Window<S> {
         Ok(bytes.get(..len).unwrap_or(bytes))
     }
 
-    fn held(&self, offset: u64, len: usize) -> Option<&[u8]> {
+    fn loaded(&self, offset: u64, len: usize) -> Option<&[u8]> {
         let from = usize::try_from(offset.checked_sub(self.start)?).ok()?;
         self.bytes.get(from..)?.get(..len)
     }

@@ -188,7 +188,7 @@ impl Space {
     }
 
     /// Whether snapshots keep much that has died since, so that copies of nodes free nothing.
-    pub fn is_much_held(&self) -> bool {
+    pub fn is_much_pinned(&self) -> bool {
         let granules = self.state.load().version.segments.granules();
         self.slots.used() > granules + granules / HELD + FEW_GRANULES
     }

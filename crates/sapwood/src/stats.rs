@@ -305,7 +305,7 @@ pub fn of(engine: &Engine) -> Stats {
                 name: of_chunks.get(&id).cloned().unwrap_or_else(|| tree.name.to_string()),
                 records: tree.len,
                 levels: if tree.root.is_some() { tree.height + 1 } else { 0 },
-                may_expire: tree.life.is_some(),
+                may_expire: tree.ttl.is_some(),
             })
             .collect(),
         memory: MemoryStats {

@@ -19,7 +19,7 @@ use crate::compression::Compression;
 use crate::durability::Durability;
 use crate::error::Error;
 use crate::expiring_bytes::ExpiringBytes;
-use crate::expiry::DefaultLife;
+use crate::expiry::DefaultTtl;
 use crate::log_area::{DeltaRun, Fences, LogAreas, RUNS_MAX, Size};
 use crate::merging::Merging;
 use crate::operation::{KeyspaceId, SeqNo};
@@ -53,7 +53,7 @@ pub(crate) struct Tree {
     /// What users keep with the keyspace.
     pub metadata: Option<Arc<[u8]>>,
     /// Set if records may expire: values lie behind stamps then ([`crate::expiry`]).
-    pub life: Option<DefaultLife>,
+    pub ttl: Option<DefaultTtl>,
     /// Set if operands are merged into values ([`crate::merging`]).
     pub merging: Option<Merging>,
     /// That of single changes by handles that are told no other; `None`: the database's.
@@ -75,7 +75,7 @@ impl Tree {
             bytes: 0,
             is_estimated: false,
             metadata: None,
-            life: None,
+            ttl: None,
             merging: None,
             durability: None,
             chunks: None,
@@ -241,10 +241,10 @@ impl Version {
             if let Some(before) = self.trees.get(id) {
                 // The change of the tree may have begun when it had another name.
                 let (name, metadata) = (Arc::clone(&before.name), before.metadata.clone());
-                let (life, merging, durability) = (before.life, before.merging.clone(), before.durability);
+                let (ttl, merging, durability) = (before.ttl, before.merging.clone(), before.durability);
                 let (chunks, compressor) = (before.chunks, Arc::clone(&before.compressor));
                 let tree =
-                    Tree { name, metadata, life, merging, durability, chunks, compressor, ..tree.clone() };
+                    Tree { name, metadata, ttl, merging, durability, chunks, compressor, ..tree.clone() };
                 self.trees.insert(*id, tree);
             } else if id.0 > self.last_keyspace {
                 self.trees.insert(*id, tree.clone());
@@ -260,9 +260,9 @@ impl Version {
             let tree = self.trees.get(id).ok_or("a keyspace was named that does not exist")?.clone();
             self.trees.insert(*id, Tree { name: Arc::clone(name), metadata: metadata.clone(), ..tree });
         }
-        for (id, life) in &edit.lives {
+        for (id, ttl) in &edit.ttls {
             let tree = self.trees.get(id).ok_or("records of a keyspace expire that does not exist")?.clone();
-            self.trees.insert(*id, Tree { life: Some(*life), ..tree });
+            self.trees.insert(*id, Tree { ttl: Some(*ttl), ..tree });
         }
         for (id, merging) in &edit.merges {
             let tree = self.trees.get(id).ok_or("values of a keyspace merge that does not exist")?.clone();
@@ -377,14 +377,15 @@ impl Version {
 mod tests {
     use super::*;
     use crate::log_area::maplet::KeyHash;
-    use crate::storage::mapping_table::Lens;
+    use crate::storage::mapping_table::NodeLengths;
     use crate::storage::segment::Slots;
     use crate::version::checkpoint::Checkpoint;
 
     #[test]
     fn how_much_of_a_log_area_is_new_stays_so_through_checkpoints() {
-        let address =
-            |number: u64, len| (NodeId(number), Address::new(Position(number * 5000), Lens::of(len, len), 0));
+        let address = |number: u64, len| {
+            (NodeId(number), Address::new(Position(number * 5000), NodeLengths::of(len, len), 0))
+        };
         let pieces = [(1, 4111), (2, 333), (3, 4999)];
         for percent in [0, 1, 7, 40, 63, 99, 100] {
             let edit = Edit {

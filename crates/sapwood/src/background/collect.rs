@@ -53,7 +53,7 @@ impl Collector {
         let mut unreadable = self.unreadable.lock();
         unreadable.retain(|_, found| found.elapsed() < LEFT_ALONE);
         let unreadable = unreadable.keys().copied().collect();
-        Spared { unreadable, held: self.ctx.space.is_much_held() }
+        Spared { unreadable, pinned: self.ctx.space.is_much_pinned() }
     }
 
     /// Whether there is more dead space than `urgency` tolerates.
@@ -438,8 +438,8 @@ mod tests {
             );
             db.check().unwrap();
         }
-        let [[free, free_later], [held, held_later]] = copied[..] else { panic!("{copied:?}") };
-        assert!(held * 3 < free && held_later < free_later * 3 / 2, "{copied:?}");
+        let [[free, free_later], [pinned, pinned_later]] = copied[..] else { panic!("{copied:?}") };
+        assert!(pinned * 3 < free && pinned_later < free_later * 3 / 2, "{copied:?}");
     }
 
     #[test]

@@ -213,7 +213,7 @@ impl Expirer {
             let count = rest.iter().take(self.ctx.pager.pio_max()).take_while(fits).count().max(1);
             for node in self.ctx.pager.fetch(&base.segments, &rest[..count], ReadMode::Prefetched)? {
                 let tree = || base.trees.get(&node.name().keyspace);
-                if node.level() == 0 && tree().is_some_and(|tree| tree.life.is_some()) {
+                if node.level() == 0 && tree().is_some_and(|tree| tree.ttl.is_some()) {
                     taken += node.bytes().len() as u64;
                     expired.add(&node, base.clock);
                 }

@@ -253,7 +253,7 @@ impl Flusher {
     /// Begins work beside the first portion; without a free thread it is done when it is waited for.
     fn begin(self: &Arc<Self>, work: impl FnOnce(&Self) -> Result<()> + Send + 'static) -> Task<()> {
         let flusher = Arc::clone(self);
-        self.ctx.pool.begin("the flush", move || work(&flusher))
+        self.ctx.pool.submit("the flush", move || work(&flusher))
     }
 
     /// Estimates how many bytes of a queue come to the trees: only the newest version of each key does.

@@ -27,8 +27,8 @@ const BESIDE_LEAVES: u64 = 121;
 /// Fewer dead bytes than these are not worth a collection.
 const SLACK: u64 = 2 << 20;
 /// Dead bytes per hundred live ones that may be in segments that snapshots hold. There has to be a limit: there may be
-/// an older snapshot at any time, each held for a short while.
-const HELD_PERCENT: u64 = 50;
+/// an older snapshot at any time, each pinned for a short while.
+const PINNED_PERCENT: u64 = 50;
 
 /// The data file may be longer than its segments by this part (1/2) and by so many granules (4 MiB) before its end is
 /// moved. The lowest place comes first then (`storage/segment.rs`). While a thread waits, by so many (48 MiB).
@@ -80,30 +80,30 @@ pub(crate) struct Spared {
     /// Segments with a node that could not be read. Copying what is left of them would free nothing.
     pub unreadable: BTreeSet<u64>,
     /// Whether to spare segments that older versions hold too.
-    pub held: bool,
+    pub pinned: bool,
 }
 
 /// Bytes that a version has beyond its allowance, and the segments to empty for them; never the open one.
 fn excess_among(version: &Version, urgency: GcUrgency, spared: &Spared) -> (u64, Vec<Candidate>) {
-    let (mut free, mut held) = (Vec::new(), Vec::new());
-    let (mut dead_held, mut dead_unreadable) = (0, 0);
+    let (mut free, mut pinned) = (Vec::new(), Vec::new());
+    let (mut dead_pinned, mut dead_unreadable) = (0, 0);
     for entry in version.segments.iter().filter(|entry| entry.segment.number < version.open_segment) {
         let candidate = Candidate { segment: entry.segment.number, used: entry.used, live: entry.live };
         if spared.unreadable.contains(&candidate.segment) {
             dead_unreadable += candidate.used - candidate.live;
-        } else if spared.held && Arc::strong_count(&entry.segment) > 1 {
-            dead_held += candidate.used - candidate.live;
-            held.push(candidate);
+        } else if spared.pinned && Arc::strong_count(&entry.segment) > 1 {
+            dead_pinned += candidate.used - candidate.live;
+            pinned.push(candidate);
         } else {
             free.push(candidate);
         }
     }
     let used = version.used_bytes() - dead_unreadable;
     let excess = used.saturating_sub(allowance_of(version, urgency));
-    if excess > dead_held {
-        (excess - dead_held, free)
+    if excess > dead_pinned {
+        (excess - dead_pinned, free)
     } else {
-        (excess.saturating_sub(version.live_bytes() / 100 * HELD_PERCENT), held)
+        (excess.saturating_sub(version.live_bytes() / 100 * PINNED_PERCENT), pinned)
     }
 }
 
@@ -168,7 +168,7 @@ pub(crate) fn at_the_end(version: &Version, allowed: u32, budget: u64, spared: &
     let is_spared = |entry: &SegmentUse| {
         entry.segment.number >= version.open_segment
             || spared.unreadable.contains(&entry.segment.number)
-            || (spared.held && Arc::strong_count(&entry.segment) > 1)
+            || (spared.pinned && Arc::strong_count(&entry.segment) > 1)
     };
     let mut last: Vec<_> = version.segments.iter().filter(|entry| entry.segment.start >= allowed).collect();
     last.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.segment.start));

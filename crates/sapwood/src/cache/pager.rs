@@ -63,8 +63,8 @@ pub(crate) struct PagerMemory {
 pub(crate) struct Pager {
     pub reader: NodeReader,
     pub cache: Cache,
-    /// Bytes that iterators hold ([`Holding`]).
-    held: AtomicUsize,
+    /// Bytes that iterators hold ([`IteratorMemory`]).
+    iterator_bytes: AtomicUsize,
     /// Nodes read ahead of the flush.
     pub prefetch: PrefetchBuffer,
     /// What range searches pay for log pieces.
@@ -103,7 +103,7 @@ impl Pager {
         Self {
             cache: Cache::new(room.cache, Arc::clone(&memory.1)),
             reader: NodeReader::new((volume, file), span, pio_max, memory, encryption, latencies.clone()),
-            held: AtomicUsize::new(0),
+            iterator_bytes: AtomicUsize::new(0),
             prefetch: PrefetchBuffer::default(),
             read_costs: ReadCosts::default(),
             lengths: ScanLengths::default(),
@@ -113,8 +113,8 @@ impl Pager {
     }
 
     /// Bytes that iterators hold.
-    pub fn held(&self) -> usize {
-        self.held.load(Relaxed)
+    pub fn iterator_bytes(&self) -> usize {
+        self.iterator_bytes.load(Relaxed)
     }
 
     /// PioMax: the most nodes to ask for at once.
@@ -307,12 +307,12 @@ impl Pager {
 }
 
 /// What an iterator holds between two steps, counted as long as this lives.
-pub(crate) struct Holding {
+pub(crate) struct IteratorMemory {
     pager: Arc<Pager>,
     bytes: usize,
 }
 
-impl Holding {
+impl IteratorMemory {
     pub fn new(pager: Arc<Pager>) -> Self {
         Self { pager, bytes: 0 }
     }
@@ -326,13 +326,13 @@ impl Holding {
     pub fn set(&mut self, bytes: usize) -> bool {
         let before = std::mem::replace(&mut self.bytes, bytes);
         if bytes != before {
-            self.pager.held.fetch_add(bytes.wrapping_sub(before), Relaxed);
+            self.pager.iterator_bytes.fetch_add(bytes.wrapping_sub(before), Relaxed);
         }
         bytes != before
     }
 }
 
-impl Drop for Holding {
+impl Drop for IteratorMemory {
     fn drop(&mut self) {
         self.set(0);
     }

@@ -280,7 +280,7 @@ impl Drop for Coming<'_> {
 mod tests {
     use super::*;
     use crate::storage::entries::Entries;
-    use crate::storage::mapping_table::Lens;
+    use crate::storage::mapping_table::NodeLengths;
     use crate::storage::node::{Name, encode};
 
     fn node(id: u64) -> (NodeId, Address, Node) {
@@ -291,7 +291,7 @@ mod tests {
         let crc = encode(&mut bytes, name, &entries, 1);
         let node = Node::decode(bytes.into()).unwrap();
         let address =
-            Address::new(Position(id * 1000), Lens::of(node.bytes().len(), node.bytes().len()), crc);
+            Address::new(Position(id * 1000), NodeLengths::of(node.bytes().len(), node.bytes().len()), crc);
         (NodeId(id), address, node)
     }
 

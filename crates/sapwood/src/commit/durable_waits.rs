@@ -172,7 +172,7 @@ impl CommitPipeline {
             return;
         }
         let pipeline = Arc::clone(self);
-        waits.syncer = match self.pool.begin_detached(move || pipeline.run_syncer()) {
+        waits.syncer = match self.pool.submit_detached(move || pipeline.run_syncer()) {
             Begun::Now => Syncer::Begun,
             Begun::Later => Syncer::Queued,
             Begun::Never => Syncer::None,

@@ -33,6 +33,6 @@ impl Drop for ShowsIngested<'_> {
             log.ingesting.retain(|keyspace| *keyspace != self.keyspace);
             log.ingested.insert(self.keyspace, self.commits.state.load().ingested);
         }
-        self.commits.queues.settled.notify_all();
+        self.commits.queues.blocker_ended.notify_all();
     }
 }

@@ -180,7 +180,7 @@ pub(crate) struct CommitQueues {
     pub durable: CommitQueue,
     pub others: CommitQueue,
     /// No commit waits for the device any more, or an ingestion or a turn has ended.
-    pub settled: Condvar,
+    pub blocker_ended: Condvar,
     /// Threads that wait for this. While there are some, the log is not let go of for a sync, or the next durable
     /// commits would always be there before them.
     pub wanted: AtomicUsize,
@@ -196,7 +196,7 @@ impl CommitQueues {
         }
         self.wanted.fetch_add(1, Relaxed);
         while guard.as_ref().is_some_and(&is_so) {
-            watchdog::wait(&self.settled, guard, "a sync of durable commits, an ingestion or a turn");
+            watchdog::wait(&self.blocker_ended, guard, "a sync of durable commits, an ingestion or a turn");
         }
         self.wanted.fetch_sub(1, Relaxed);
     }

@@ -167,6 +167,6 @@ impl CommitPipeline {
     fn end_turn(&self) {
         let _guard = self.log.lock();
         self.queues.turn.end();
-        self.queues.settled.notify_all();
+        self.queues.blocker_ended.notify_all();
     }
 }

@@ -396,7 +396,7 @@ impl Changes {
     fn look_up(&self, id: KeyspaceId, version: &Version) -> Known {
         if let Some(tree) = version.trees.get(&id) {
             let (expires, merges, large) =
-                (tree.life.is_some(), tree.merging.is_some(), tree.chunks.is_some());
+                (tree.ttl.is_some(), tree.merging.is_some(), tree.chunks.is_some());
             let name = Some(Arc::clone(&tree.name)).filter(|name| !is_hidden(name));
             return Known { name, expires, merges, large };
         }

@@ -326,10 +326,10 @@ impl Check<'_> {
                 self.wrong(what(), "their hashes", "others");
             }
             let mut rest = &pieces[..];
-            let holds = area.runs().all(|row| {
-                let (of_run, others) = rest.split_at(row.pieces.len());
+            let holds = area.runs().all(|run| {
+                let (of_run, others) = rest.split_at(run.pieces.len());
                 rest = others;
-                row.holds(of_run)
+                run.holds(of_run)
             });
             if !holds {
                 self.wrong(what(), "keys of log pieces between their fences", "keys outside of them");
@@ -561,18 +561,18 @@ mod tests {
         let engine = &db.handle.engine;
         let before = Arc::clone(&engine.state.load().version);
         let mut version = (*before).clone();
-        let has_fences = |area: &LogArea| area.runs().any(|row| row.pieces.len() > 1);
+        let has_fences = |area: &LogArea| area.runs().any(|run| run.pieces.len() > 1);
         let (block, area) = before.logs.iter().find(|(_, area)| has_fences(area)).expect("short pieces");
         version.logs.remove(block);
-        for (row, mut hashes) in area.runs().zip(area.hashes()) {
-            let pieces: Vec<_> = row.pieces.iter().collect();
-            let mut fences = row.fences.0.to_vec();
+        for (run, mut hashes) in area.runs().zip(area.hashes()) {
+            let pieces: Vec<_> = run.pieces.iter().collect();
+            let mut fences = run.fences.0.to_vec();
             if pieces.len() > 1 {
                 change(&mut hashes, &mut fences);
             }
             let len = |id: &NodeId| u64::from(version.table.address(*id).expect("an address").len());
             let (len, fences) = (pieces.iter().map(len).sum(), Fences(&fences));
-            let run = DeltaRun { pieces: &pieces, fences, removals: row.removals };
+            let run = DeltaRun { pieces: &pieces, fences, removals: run.removals };
             version.logs.push(block, run, Size { bytes: len, fresh: 0 }, &hashes);
         }
         let version = Arc::new(version);

@@ -41,7 +41,7 @@ use std::ops::Bound;
 pub struct Cursor {
     view: View,
     keyspace: Keyspace,
-    place: Place,
+    position: CursorPosition,
     /// What comes behind the place in this direction.
     walk: Option<(Direction, Walk)>,
 }
@@ -79,7 +79,7 @@ impl Walk {
 }
 
 #[derive(Debug)]
-enum Place {
+enum CursorPosition {
     BeforeFirst,
     At(Key, Value),
     BehindLast,
@@ -87,7 +87,7 @@ enum Place {
 
 impl Cursor {
     fn new(view: View, keyspace: &Keyspace) -> Self {
-        Self { view, keyspace: keyspace.clone(), place: Place::BeforeFirst, walk: None }
+        Self { view, keyspace: keyspace.clone(), position: CursorPosition::BeforeFirst, walk: None }
     }
 
     /// Goes to the first record whose key is not less than `key`, or behind the last.
@@ -223,9 +223,9 @@ impl Cursor {
     /// # Ok(()) }
     /// ```
     pub fn record(&self) -> Option<(&[u8], &[u8])> {
-        match &self.place {
-            Place::At(key, value) => Some((key, value)),
-            Place::BeforeFirst | Place::BehindLast => None,
+        match &self.position {
+            CursorPosition::At(key, value) => Some((key, value)),
+            CursorPosition::BeforeFirst | CursorPosition::BehindLast => None,
         }
     }
 
@@ -233,11 +233,15 @@ impl Cursor {
         if self.walk.as_ref().is_some_and(|(of, _)| *of == direction) {
             return self.advance();
         }
-        let (low, high) = match (&self.place, direction) {
-            (Place::BeforeFirst, Direction::Down) | (Place::BehindLast, Direction::Up) => return Ok(None),
-            (Place::At(key, _), Direction::Up) => (Bound::Excluded(key.clone()), Bound::Unbounded),
-            (Place::At(key, _), Direction::Down) => (Bound::Unbounded, Bound::Excluded(key.clone())),
-            (Place::BeforeFirst | Place::BehindLast, _) => (Bound::Unbounded, Bound::Unbounded),
+        let (low, high) = match (&self.position, direction) {
+            (CursorPosition::BeforeFirst, Direction::Down) | (CursorPosition::BehindLast, Direction::Up) => {
+                return Ok(None);
+            }
+            (CursorPosition::At(key, _), Direction::Up) => (Bound::Excluded(key.clone()), Bound::Unbounded),
+            (CursorPosition::At(key, _), Direction::Down) => (Bound::Unbounded, Bound::Excluded(key.clone())),
+            (CursorPosition::BeforeFirst | CursorPosition::BehindLast, _) => {
+                (Bound::Unbounded, Bound::Unbounded)
+            }
         };
         self.walk(direction, (low, high))
     }
@@ -253,11 +257,11 @@ impl Cursor {
     fn advance(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         let Some((direction, walk)) = &mut self.walk else { return Ok(None) };
         let over = match direction {
-            Direction::Up => Place::BehindLast,
-            Direction::Down => Place::BeforeFirst,
+            Direction::Up => CursorPosition::BehindLast,
+            Direction::Down => CursorPosition::BeforeFirst,
         };
-        self.place = match walk.advance(*direction) {
-            Some(Ok((key, value))) => Place::At(key, value),
+        self.position = match walk.advance(*direction) {
+            Some(Ok((key, value))) => CursorPosition::At(key, value),
             Some(Err(error)) => {
                 self.walk = None;
                 return Err(error);
@@ -270,7 +274,7 @@ impl Cursor {
 
 impl std::fmt::Debug for Cursor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Cursor({:?}, {:?})", self.keyspace, self.place)
+        write!(f, "Cursor({:?}, {:?})", self.keyspace, self.position)
     }
 }
 

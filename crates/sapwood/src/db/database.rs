@@ -120,7 +120,7 @@ impl Database {
         if let Some(follower) = handle.follower.clone()
             && handle.engine.pool.has_threads()
         {
-            let task = handle.engine.pool.begin_on_a_thread("the follower's renewals", move || {
+            let task = handle.engine.pool.submit_resident("the follower's renewals", move || {
                 follower.renew();
                 Ok(())
             });
@@ -128,7 +128,7 @@ impl Database {
         }
         if handle.engine.pool.has_threads() && !handle.engine.health.is_read_only() {
             let engine = Arc::clone(&handle.engine);
-            let task = handle.engine.pool.begin_on_a_thread("the background work", move || {
+            let task = handle.engine.pool.submit_resident("the background work", move || {
                 engine.background.run();
                 Ok(())
             });
@@ -537,8 +537,8 @@ impl Host for Handle {
         self.engine.shares.memory
     }
 
-    fn note_held(&self) {
-        self.engine.memory.note_held();
+    fn note_iterators(&self) {
+        self.engine.memory.note_iterators();
     }
 
     #[cfg(feature = "async")]

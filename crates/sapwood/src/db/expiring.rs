@@ -5,7 +5,7 @@ use crate::db::keyspace::Keyspace;
 use crate::db::keyspace_with::publish_options;
 use crate::db::transaction::{Transaction, retry};
 use crate::error::{Error, Result};
-use crate::expiry::{DefaultLife, Expiry, Stamp};
+use crate::expiry::{DefaultTtl, Expiry, Stamp};
 use crate::version::edit::Edit;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,8 +38,8 @@ impl Keyspace {
         }
         let _turn = self.handle().creation.turn.lock();
         self.check_there()?;
-        let lives = vec![(self.id(), DefaultLife::of(life))];
-        publish_options(engine, Edit { lives, ..Edit::default() })
+        let ttls = vec![(self.id(), DefaultTtl::of(life))];
+        publish_options(engine, Edit { ttls, ..Edit::default() })
     }
 
     /// Like [`insert`](Self::insert), for a record that expires as said, whatever the keyspace's default is.
@@ -119,7 +119,7 @@ impl Keyspace {
     pub(super) fn default_stamp(&self) -> Option<Stamp> {
         let clock = self.values().clock()?;
         let state = self.handle().engine.state.load();
-        let life = state.version.trees.get(&self.id()).and_then(|tree| tree.life).unwrap_or_default();
+        let life = state.version.trees.get(&self.id()).and_then(|tree| tree.ttl).unwrap_or_default();
         Some(life.expiry().stamp(clock.now()))
     }
 

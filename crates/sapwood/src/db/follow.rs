@@ -83,14 +83,14 @@ pub(crate) struct Follower {
     path: String,
     operators: MergeOperators,
     value_max: usize,
-    place: RankedMutex<rank::Refresh, Option<Place>>,
+    cursor: RankedMutex<rank::Refresh, Option<FollowCursor>>,
     needs: RankedMutex<rank::Registration, Needs>,
     is_over: RankedMutex<rank::Renewal, bool>,
     ends: Condvar,
 }
 
 /// Where the next refresh goes on.
-struct Place {
+struct FollowCursor {
     current: Current,
     /// In the manifest, in bytes.
     at: u64,
@@ -149,7 +149,7 @@ pub(crate) fn open(volume: Arc<dyn Volume>, options: &Builder) -> Result<(Arc<En
         path: path.clone(),
         operators: options.merge_operators().clone(),
         value_max: 0,
-        place: RankedMutex::new(None),
+        cursor: RankedMutex::new(None),
         needs: RankedMutex::new(Needs { registration, ..Needs::default() }),
         is_over: RankedMutex::new(false),
         ends: Condvar::new(),
@@ -206,18 +206,18 @@ impl Follower {
     /// Shows what is durable by now.
     pub fn refresh(&self, engine: &Engine) -> Result<Refreshed> {
         engine.health.check_process()?;
-        let mut guard = self.place.lock();
+        let mut guard = self.cursor.lock();
         if *self.is_over.lock() {
             return Err(Error::Closed);
         }
         let before = engine.state.visible();
-        let place = RefCell::new(&mut *guard);
+        let cursor = RefCell::new(&mut *guard);
         self.again(|follower| {
-            let mut place = place.borrow_mut();
+            let mut cursor = cursor.borrow_mut();
             // What failed is begun from the beginning.
-            let next = follower.go_on(engine, place.take())?;
+            let next = follower.go_on(engine, cursor.take())?;
             let is_done = next.is_some();
-            **place = next;
+            **cursor = next;
             Ok(is_done.then_some(()))
         })?;
         engine.memory.balance_memory();
@@ -226,12 +226,12 @@ impl Follower {
     }
 
     /// Reads what is durable by now, and shows it. Returns where to go on; `None` if something was changed meanwhile.
-    fn go_on(&self, engine: &Engine, place: Option<Place>) -> Result<Option<Place>> {
+    fn go_on(&self, engine: &Engine, cursor: Option<FollowCursor>) -> Result<Option<FollowCursor>> {
         self.register()?;
         let durable = self.durable()?;
         let now = engine.state.load_full();
-        let log = place.as_ref().map(|place| place.log.clone());
-        let (version, current, at, slots) = self.read_manifest(&now, place, durable)?;
+        let log = cursor.as_ref().map(|cursor| cursor.log.clone());
+        let (version, current, at, slots) = self.read_manifest(&now, cursor, durable)?;
         let is_all = durable == Durable::ALL;
         if version.epoch < now.version.epoch || (version.epoch < durable.epoch && !is_all) {
             return Ok(None);
@@ -273,14 +273,14 @@ impl Follower {
         // What can be read of it still is held by others.
         drop(now);
         let is_registered = self.say(Some(epoch))?;
-        Ok(is_registered.then_some(Place { current, at, slots, log }))
+        Ok(is_registered.then_some(FollowCursor { current, at, slots, log }))
     }
 
-    /// The version that is durable at least, and where its manifest goes on. Goes on at `place` if the manifest is the same.
+    /// The version that is durable at least, and where its manifest goes on. Goes on at `cursor` if the manifest is the same.
     fn read_manifest(
         &self,
         now: &State,
-        place: Option<Place>,
+        cursor: Option<FollowCursor>,
         durable: Durable,
     ) -> Result<(Version, Current, u64, Arc<Slots>)> {
         let volume = &*self.volume;
@@ -290,9 +290,9 @@ impl Follower {
             return Err(Error::corrupt(current::FILE, 12, "database id", expected, found));
         }
         let data_len = self.data_len()?;
-        let place = place.filter(|place| place.current.manifest == current.manifest);
-        let (mut version, at, slots) = match place {
-            Some(Place { at, slots, .. }) => {
+        let cursor = cursor.filter(|cursor| cursor.current.manifest == current.manifest);
+        let (mut version, at, slots) = match cursor {
+            Some(FollowCursor { at, slots, .. }) => {
                 let mut version = (*now.version).clone();
                 let to = (&mut version, durable.epoch);
                 let at = manifest::replay_on(volume, (&current, &self.encryption, at), data_len, &slots, to)?;

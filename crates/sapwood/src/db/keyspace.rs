@@ -50,7 +50,7 @@ impl Keyspace {
         let engine = &handle.engine;
         let tree = version.trees.get(&id);
         let durability = tree.and_then(|tree| tree.durability).unwrap_or(handle.durability);
-        let may_expire = tree.is_some_and(|tree| tree.life.is_some());
+        let may_expire = tree.is_some_and(|tree| tree.ttl.is_some());
         let values = StoredValues::new(may_expire, &engine.clock, version.merging(id));
         Self { handle, id, name, durability, values }
     }

@@ -29,8 +29,8 @@ impl Engine {
                 kind,
                 keyspace,
                 seq: 0,
-                expires: tree.is_some_and(|tree| tree.life.is_some())
-                    || edit.lives.iter().any(|(id, _)| *id == keyspace),
+                expires: tree.is_some_and(|tree| tree.ttl.is_some())
+                    || edit.ttls.iter().any(|(id, _)| *id == keyspace),
                 merges: tree.is_some_and(|tree| tree.merging.is_some())
                     || edit.merges.iter().any(|(id, _)| *id == keyspace),
                 large: tree.is_some_and(|tree| tree.chunks.is_some())

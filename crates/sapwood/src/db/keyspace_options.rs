@@ -3,7 +3,7 @@
 use crate::compression::Compression;
 use crate::durability::Durability;
 use crate::error::{Error, Result};
-use crate::expiry::DefaultLife;
+use crate::expiry::DefaultTtl;
 use crate::merge::MergeOperator;
 use crate::merging::{Merging, OPERATOR_NAME_MAX};
 use crate::version::Tree;
@@ -28,7 +28,7 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyspaceOptions {
-    expiry: Option<DefaultLife>,
+    expiry: Option<DefaultTtl>,
     merging: Option<Merging>,
     durability: Option<Durability>,
     compression: Option<Compression>,
@@ -52,7 +52,7 @@ impl KeyspaceOptions {
 
     pub(super) fn of(tree: &Tree) -> Self {
         Self {
-            expiry: tree.life,
+            expiry: tree.ttl,
             merging: tree.merging.clone(),
             durability: tree.durability,
             compression: Some(tree.compressor.compression).filter(|own| *own != Compression::None),
@@ -87,7 +87,7 @@ impl KeyspaceOptions {
         self.compression.map_or(Ok(()), Compression::check)
     }
 
-    pub(super) fn expiry(&self) -> Option<DefaultLife> {
+    pub(super) fn expiry(&self) -> Option<DefaultTtl> {
         self.expiry
     }
 
@@ -130,7 +130,7 @@ impl KeyspaceOptions {
     /// ```
     #[must_use]
     pub fn expiring(mut self) -> Self {
-        self.expiry = self.expiry.or_else(|| Some(DefaultLife::default()));
+        self.expiry = self.expiry.or_else(|| Some(DefaultTtl::default()));
         self
     }
 
@@ -154,7 +154,7 @@ impl KeyspaceOptions {
     /// ```
     #[must_use]
     pub fn time_to_live(mut self, life: Duration) -> Self {
-        self.expiry = Some(DefaultLife::of(Some(life)));
+        self.expiry = Some(DefaultTtl::of(Some(life)));
         self
     }
 

@@ -40,12 +40,12 @@ impl Creation {
             if options.expiry().is_some() && stored.expiry().is_none() {
                 return Err(Error::NoExpiry { keyspace: name.to_string() });
             }
-            let life = options.expiry().filter(|asked| stored.expiry() != Some(*asked));
+            let ttl = options.expiry().filter(|asked| stored.expiry() != Some(*asked));
             let durability = options.own_durability().filter(|asked| stored.own_durability() != Some(*asked));
             let compression = options.own_compression().filter(|asked| stored.is_compressed_by() != *asked);
             let edit = Edit {
                 compressions: compression.map(|compression| (id, compression)).into_iter().collect(),
-                lives: life.map(|life| (id, life)).into_iter().collect(),
+                ttls: ttl.map(|ttl| (id, ttl)).into_iter().collect(),
                 durabilities: durability.map(|durability| (id, durability)).into_iter().collect(),
                 ..Edit::default()
             };
@@ -56,7 +56,7 @@ impl Creation {
         let max = value_max(engine.shares.value);
         let edit = Edit {
             trees: vec![(id, Tree::empty(Arc::clone(&name)))],
-            lives: options.expiry().map(|life| (id, life)).into_iter().collect(),
+            ttls: options.expiry().map(|ttl| (id, ttl)).into_iter().collect(),
             merges: options.merging().map(|merging| (id, merging.of_at_most(max))).into_iter().collect(),
             durabilities: options.own_durability().map(|own| (id, own)).into_iter().collect(),
             compressions: self.compression_of(id, options.own_compression()).into_iter().collect(),

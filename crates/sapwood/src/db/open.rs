@@ -360,7 +360,7 @@ fn start(
     // They are independent, and both wait for the disk most of the time.
     let rewritten = {
         let (engine, volume, mut tail) = (Arc::clone(&engine), Arc::clone(volume), tail.clone());
-        Arc::clone(&engine.pool).begin("a copy of the log", move || {
+        Arc::clone(&engine.pool).submit("a copy of the log", move || {
             with_space(&engine, || wal::rewrite_unsynced(&*volume, current.database, &mut tail))?;
             Ok(tail)
         })

@@ -76,7 +76,7 @@ pub struct RepairProgress {
     pub total: u64,
 }
 
-enum Place {
+enum OldDatabase {
     Path(PathBuf),
     Volume(Arc<dyn Volume>),
 }
@@ -119,7 +119,7 @@ enum Place {
 /// ```
 #[must_use = "a repair is done by `into_directory`"]
 pub struct Repair<'p> {
-    of: Place,
+    of: OldDatabase,
     key: Option<EncryptionKey>,
     memory: u64,
     reporter: Reporter<'p>,
@@ -128,8 +128,8 @@ pub struct Repair<'p> {
 impl std::fmt::Debug for Repair<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let of = match &self.of {
-            Place::Path(path) => path.display().to_string(),
-            Place::Volume(volume) => volume.describe(),
+            OldDatabase::Path(path) => path.display().to_string(),
+            OldDatabase::Volume(volume) => volume.describe(),
         };
         write!(f, "Repair({of})")
     }
@@ -148,7 +148,7 @@ impl<'p> Repair<'p> {
     /// # Ok(()) }
     /// ```
     pub fn of(path: impl AsRef<Path>) -> Self {
-        Self::new(Place::Path(path.as_ref().to_owned()))
+        Self::new(OldDatabase::Path(path.as_ref().to_owned()))
     }
 
     /// Of the database on this volume.
@@ -165,10 +165,10 @@ impl<'p> Repair<'p> {
     /// # Ok(()) }
     /// ```
     pub fn of_volume(volume: Arc<dyn Volume>) -> Self {
-        Self::new(Place::Volume(volume))
+        Self::new(OldDatabase::Volume(volume))
     }
 
-    fn new(of: Place) -> Self {
+    fn new(of: OldDatabase) -> Self {
         Self { of, key: None, memory: 64 << 20, reporter: Reporter::default() }
     }
 
@@ -269,14 +269,14 @@ impl<'p> Repair<'p> {
     /// ```
     pub fn onto(mut self, volume: Arc<dyn Volume>) -> Result<RepairReport> {
         let old = match &self.of {
-            Place::Volume(old) => Arc::clone(old),
-            Place::Path(path) => {
+            OldDatabase::Volume(old) => Arc::clone(old),
+            OldDatabase::Path(path) => {
                 let options = DiskOptions { direct: false, create: false, ..DiskOptions::default() };
                 let disk = Disk::open(path, options);
                 Arc::new(disk.map_err(|error| Error::of_opening(error, &path.display().to_string()))?)
             }
         };
-        if old.describe() == volume.describe() && matches!(self.of, Place::Path(_)) {
+        if old.describe() == volume.describe() && matches!(self.of, OldDatabase::Path(_)) {
             return Err(Error::NotEmpty {
                 path: volume.describe(),
                 found: "the damaged database".to_owned(),

@@ -261,7 +261,7 @@ impl Feed<'_> {
         let Queues { engine, overflow, generation } = queues;
         let beside = Queues { engine: Arc::clone(&engine), overflow, generation };
         let (sender, receiver) = sync_channel(ON_THE_WAY);
-        match engine.pool.begin_if_free("the replay of the log", move || beside.bring_all(&receiver)) {
+        match engine.pool.try_submit("the replay of the log", move || beside.bring_all(&receiver)) {
             Some(task) => Delivery::Beside(sender, task),
             None => Delivery::Here(Queues { engine, overflow, generation }),
         }

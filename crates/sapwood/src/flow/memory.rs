@@ -85,14 +85,14 @@ impl Need {
 }
 
 impl Shares {
-    /// The memory of a flush, or other work that writes nodes, which holds back `held` bytes for the leaves and
-    /// writes `written` bytes; each is limited to its share. Nodes: the log pieces that the held changes come
-    /// from. The rest: the held changes, the buffers that the pieces were read into, the lists of what goes to
+    /// The memory of a flush, or other work that writes nodes, which defers `deferred` bytes for the leaves and
+    /// writes `written` bytes; each is limited to its share. Nodes: the log pieces that the deferred changes come
+    /// from. The rest: the deferred changes, the buffers that the pieces were read into, the lists of what goes to
     /// the leaves, and the writer's buffers.
-    pub fn work(&self, held: u64, written: u64) -> Need {
-        let held = held.min(self.hold);
+    pub fn work(&self, deferred: u64, written: u64) -> Need {
+        let deferred = deferred.min(self.hold);
         let written = written.min((BUFFERS * self.writer) as u64);
-        Need { nodes: held, buffers: 0, rest: 3 * held + written }
+        Need { nodes: deferred, buffers: 0, rest: 3 * deferred + written }
     }
 
     /// The memory for reading ahead `nodes` bytes of nodes. They lie in the buffers that they were read into. At most the prefetch buffer's limit is staged or on its way, and half as much more is held by
@@ -155,7 +155,7 @@ pub(crate) struct MemoryBudget {
     /// count.
     log: AtomicU64,
     /// Bytes that iterators held at the last count.
-    held: AtomicUsize,
+    iterators: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -211,7 +211,7 @@ impl Drop for Reservation {
 const MUCH: u64 = 256 << 10;
 
 /// What iterators hold up to this fraction (1/64) of the budget is part of what is not counted.
-const HELD_UNCOUNTED: usize = 64;
+const ITERATORS_UNCOUNTED: usize = 64;
 
 /// The minimum bytes of a queue. A queue takes memory in steps of a quarter of a mebibyte, and would be full
 /// after the first commit if it could have no more than one.
@@ -234,7 +234,7 @@ impl MemoryBudget {
             taken: RankedMutex::default(),
             old: AtomicUsize::new(0),
             log: AtomicU64::new(0),
-            held: AtomicUsize::new(0),
+            iterators: AtomicUsize::new(0),
         }
     }
 
@@ -260,8 +260,8 @@ impl MemoryBudget {
     }
 
     /// Iterators hold another number of bytes. The cache gives up what is more than is held uncounted.
-    pub fn note_held(&self) {
-        let (now, before) = (self.state.pager.held(), self.held.load(Relaxed));
+    pub fn note_iterators(&self) {
+        let (now, before) = (self.state.pager.iterator_bytes(), self.iterators.load(Relaxed));
         if now.abs_diff(before) as u64 > MUCH.max(self.shares.memory / 64) {
             self.try_balance_memory();
         }
@@ -282,12 +282,12 @@ impl MemoryBudget {
         self.old.store(old, Relaxed);
         let log = self.log.load(Relaxed) as usize;
         let now = state.queues().map(|queue| queue.memory()).sum::<usize>();
-        let held = self.state.pager.held();
-        self.held.store(held, Relaxed);
-        let held = held.saturating_sub(self.shares.memory as usize / HELD_UNCOUNTED);
+        let iterators = self.state.pager.iterator_bytes();
+        self.iterators.store(iterators, Relaxed);
+        let iterators = iterators.saturating_sub(self.shares.memory as usize / ITERATORS_UNCOUNTED);
         self.free_list.limit(self.queue_share(&state.version));
         // Read last: a queue freed meanwhile is then counted twice rather than not at all.
-        let queues = old + log + now + self.free_list.bytes() + self.history.memory() + held;
+        let queues = old + log + now + self.free_list.bytes() + self.history.memory() + iterators;
         let work = taken.need.each(self.shares.work_max(), u64::min);
         let pager = &self.state.pager;
         // What shrinks comes first.

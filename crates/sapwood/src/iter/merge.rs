@@ -20,7 +20,7 @@
 
 use super::queued::Queued;
 use crate::bounds::{end_at, first_at, successor};
-use crate::cache::pager::Holding;
+use crate::cache::pager::IteratorMemory;
 use crate::current_state::{CurrentState, State};
 use crate::error::Result;
 use crate::merging::{Merging, is_operands};
@@ -65,7 +65,7 @@ pub(super) struct Merge {
     /// At least this many of the tree's next records come before that key, and need no comparison with it.
     free: usize,
     leaves: Leaves,
-    held: Holding,
+    memory: IteratorMemory,
     /// The tree's next record, if it has been taken out already.
     leaf_next: Option<(Bytes, Bytes)>,
     is_leaf_taken: bool,
@@ -222,7 +222,7 @@ impl Merge {
             free: 0,
             leaves: course.leaves(current, &section),
             next_section: section.next,
-            held: Holding::new(Arc::clone(&current.pager)),
+            memory: IteratorMemory::new(Arc::clone(&current.pager)),
             leaf_next: None,
             is_leaf_taken: false,
             last: LastKey::Nothing,
@@ -239,15 +239,15 @@ impl Merge {
     }
 
     /// Bytes that it held when it was last noted.
-    pub fn held(&self) -> usize {
-        self.held.bytes()
+    pub fn memory(&self) -> usize {
+        self.memory.bytes()
     }
 
     /// Counts what it holds. Returns whether that has changed.
     #[inline]
-    pub fn note_held(&mut self) -> bool {
-        let queued: usize = self.queues.iter().map(Queued::held).sum();
-        self.held.set(size_of::<Self>() + queued + self.leaves.held())
+    pub fn note_memory(&mut self) -> bool {
+        let queued: usize = self.queues.iter().map(Queued::memory).sum();
+        self.memory.set(size_of::<Self>() + queued + self.leaves.memory())
     }
 
     pub fn last_key(&self) -> Option<&[u8]> {

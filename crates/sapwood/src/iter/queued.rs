@@ -26,7 +26,7 @@ pub(super) struct Queued {
     chunk: VecDeque<(Bytes, Change)>,
     chunk_len: usize,
     /// Bytes of the chunk.
-    held: usize,
+    memory: usize,
     more: bool,
     /// Tombstones up to here were passed over without a look.
     hidden_to: Hidden,
@@ -63,15 +63,15 @@ impl Queued {
             direction,
             chunk: VecDeque::new(),
             chunk_len: *CHUNK.start(),
-            held: 0,
+            memory: 0,
             more,
             hidden_to: Hidden::Nowhere,
         }
     }
 
     /// Bytes that it has copied out of the queue.
-    pub fn held(&self) -> usize {
-        self.held
+    pub fn memory(&self) -> usize {
+        self.memory
     }
 
     pub fn peek(&mut self) -> Option<&(Bytes, Change)> {
@@ -177,7 +177,7 @@ impl Queued {
             self.more = false;
         }
         let len = |(key, change): &(Bytes, Change)| key.len() + change.as_ref().map_or(0, Bytes::len);
-        self.held = chunk.iter().map(len).sum::<usize>() + size_of_val(&chunk[..]);
+        self.memory = chunk.iter().map(len).sum::<usize>() + size_of_val(&chunk[..]);
         self.chunk = chunk.into();
     }
 }

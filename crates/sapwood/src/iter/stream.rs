@@ -50,7 +50,7 @@ const PORTION_BYTES: usize = 64 << 10;
 /// ```
 #[must_use = "streams do nothing until they are polled"]
 pub struct RangeStream<I = Range> {
-    stage: Stage<I>,
+    state: State<I>,
     records: std::vec::IntoIter<(Key, Value)>,
     /// Comes after the records.
     error: Option<Error>,
@@ -59,7 +59,7 @@ pub struct RangeStream<I = Range> {
     host: Arc<dyn Host>,
 }
 
-enum Stage<I> {
+enum State<I> {
     Idle(Box<I>),
     /// The task's drop waits; so the range is dropped by the stream.
     Reading(Task<()>, Answer<Portion<I>>),
@@ -93,8 +93,8 @@ fn take<I: Iterator<Item = Result<(Key, Value)>>>(mut range: Box<I>, count: usiz
 
 impl<I> RangeStream<I> {
     pub(crate) fn new(range: I, host: Arc<dyn Host>) -> Self {
-        let stage = Stage::Idle(Box::new(range));
-        Self { stage, records: Vec::new().into_iter(), error: None, portion: PORTION_MIN, host }
+        let state = State::Idle(Box::new(range));
+        Self { state, records: Vec::new().into_iter(), error: None, portion: PORTION_MIN, host }
     }
 }
 
@@ -136,28 +136,28 @@ impl<I: Iterator<Item = Result<(Key, Value)>> + Send + 'static> Stream for Range
             if let Some(error) = this.error.take() {
                 return Poll::Ready(Some(Err(error)));
             }
-            match std::mem::replace(&mut this.stage, Stage::Over) {
-                Stage::Over => return Poll::Ready(None),
-                Stage::Idle(range) => {
+            match std::mem::replace(&mut this.state, State::Over) {
+                State::Over => return Poll::Ready(None),
+                State::Idle(range) => {
                     let (answer, giver) = Answer::new();
                     let count = this.portion;
                     this.portion = (2 * count).min(PORTION_MAX);
-                    let task = this.host.readers().begin_polled("a range of a task", move || {
+                    let task = this.host.readers().submit_or_run("a range of a task", move || {
                         giver.give(Ok(take(range, count)));
                         Ok(())
                     });
-                    this.stage = Stage::Reading(task, answer);
+                    this.state = State::Reading(task, answer);
                 }
-                Stage::Reading(task, answer) => {
+                State::Reading(task, answer) => {
                     let polled = answer.poll(context);
                     if polled.is_pending() {
-                        this.stage = Stage::Reading(task, answer);
+                        this.state = State::Reading(task, answer);
                     }
                     let Portion { records, error, is_last, range } = ready!(polled)?;
                     this.records = records.into_iter();
                     this.error = error;
                     if !is_last {
-                        this.stage = Stage::Idle(range);
+                        this.state = State::Idle(range);
                     }
                 }
             }
@@ -167,9 +167,9 @@ impl<I: Iterator<Item = Result<(Key, Value)>> + Send + 'static> Stream for Range
 
 impl<I> std::fmt::Debug for RangeStream<I> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self.stage {
-            Stage::Over => "RangeStream(all read)",
-            Stage::Idle(_) | Stage::Reading(..) => "RangeStream",
+        f.write_str(match self.state {
+            State::Over => "RangeStream(all read)",
+            State::Idle(_) | State::Reading(..) => "RangeStream",
         })
     }
 }

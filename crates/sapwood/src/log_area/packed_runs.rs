@@ -165,14 +165,14 @@ mod tests {
             } else {
                 PackedRuns::of(second, &hashes)
             };
-            let row = packed.runs().last().expect("a run");
-            prop_assert!(row.pieces.iter().eq(pieces.iter().copied()));
-            prop_assert_eq!((row.fences, row.removals), (second.fences, 3));
+            let run = packed.runs().last().expect("a run");
+            prop_assert!(run.pieces.iter().eq(pieces.iter().copied()));
+            prop_assert_eq!((run.fences, run.removals), (second.fences, 3));
             for key in keys.iter().chain(&fences) {
                 let linear = Fences(&of_run).take_while(|fence| *fence <= &key[..]).count();
-                prop_assert_eq!(row.piece_for(key), linear);
+                prop_assert_eq!(run.piece_for(key), linear);
                 let below = Fences(&of_run).take_while(|fence| *fence < &key[..]).count();
-                prop_assert_eq!(row.pieces_while(|fence| fence < &key[..]), below + 1);
+                prop_assert_eq!(run.pieces_while(|fence| fence < &key[..]), below + 1);
             }
         }
     }

@@ -103,13 +103,13 @@ impl DataFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::mapping_table::{Address, Lens, Position};
+    use crate::storage::mapping_table::{Address, NodeLengths, Position};
 
     #[test]
     fn no_id_is_taken_twice_and_the_smallest_is_first() {
         let mut table = MappingTable::default();
         for id in [1, 2, 5] {
-            table.set(NodeId(id), Address::new(Position(0), Lens::of(9, 9), 0));
+            table.set(NodeId(id), Address::new(Position(0), NodeLengths::of(9, 9), 0));
         }
         let file = DataFile::new(0, &table, Arc::default());
         let take = |count| (0..count).map(|_| file.take_id().0).collect::<Vec<_>>();

@@ -19,14 +19,14 @@ pub(crate) struct Position(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     pub position: Position,
-    lens: Lens,
+    lens: NodeLengths,
     /// CRC-32C of the stored node. It is kept here, and not only in the node, so that an older node that a lost
     /// write left in place is told from the newer one that should be there.
     pub crc: u32,
 }
 
 impl Address {
-    pub fn new(position: Position, lens: Lens, crc: u32) -> Self {
+    pub fn new(position: Position, lens: NodeLengths, crc: u32) -> Self {
         Self { position, lens, crc }
     }
 
@@ -42,7 +42,7 @@ impl Address {
         self.lens.in_memory()
     }
 
-    pub fn lens(&self) -> Lens {
+    pub fn lens(&self) -> NodeLengths {
         self.lens
     }
 }
@@ -50,7 +50,7 @@ impl Address {
 /// The lengths of a node, on the device and in memory. The lower 26 bits are the bytes on the device; the upper 6 bits are 0 if the
 /// node is not compressed, else it has 2^(n/4) times as many bytes in memory, rounded up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lens(u32);
+pub(crate) struct NodeLengths(u32);
 
 /// Bits of the length on the device (count): the longest node needs them.
 const STORED_BITS: u32 = 26;
@@ -59,7 +59,7 @@ const STORED: u32 = (1 << STORED_BITS) - 1;
 /// 2^(n/4) for n below 4, in 65536ths, rounded up.
 const QUARTERS: [u64; 4] = [65_536, 77_936, 92_682, 110_218];
 
-impl Lens {
+impl NodeLengths {
     /// Of a node with so many bytes on the device and in memory.
     pub fn of(stored: usize, memory: usize) -> Self {
         debug_assert!(stored > 0 && stored <= STORED as usize && memory >= stored, "lengths of a node");
@@ -74,7 +74,7 @@ impl Lens {
         self.0
     }
 
-    /// What [`to_u32`](Lens::to_u32) gave; `None` if it is of no node.
+    /// What [`to_u32`](NodeLengths::to_u32) gave; `None` if it is of no node.
     pub fn from_u32(lens: u32) -> Option<Self> {
         (lens & STORED != 0).then_some(Self(lens))
     }
@@ -90,7 +90,7 @@ impl Lens {
 }
 
 /// The address of a free id.
-const FREE: Address = Address { position: Position(0), lens: Lens(0), crc: 0 };
+const FREE: Address = Address { position: Position(0), lens: NodeLengths(0), crc: 0 };
 
 /// Addresses of a chunk, which is what one change to a shared table copies. A chunk and its two reference
 /// counts have 4 KiB exactly: with one address more an allocator would take 5 KiB.
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     fn address(position: u64) -> Address {
-        Address::new(Position(position), Lens::of(100, 100), 7)
+        Address::new(Position(position), NodeLengths::of(100, 100), 7)
     }
 
     #[test]
@@ -204,15 +204,15 @@ mod tests {
     #[test]
     fn lengths_in_memory_are_known_to_a_fifth() {
         for stored in [1, 40, 100, 4000, 1 << 20, (32 << 20) - 1] {
-            assert_eq!(Address::new(Position(0), Lens::of(stored, stored), 0).memory_len(), stored);
+            assert_eq!(Address::new(Position(0), NodeLengths::of(stored, stored), 0).memory_len(), stored);
             for memory in [stored + 1, stored * 9 / 8, stored * 3, stored * 100, stored * 30_000] {
-                let address = Address::new(Position(0), Lens::of(stored, memory), 0);
+                let address = Address::new(Position(0), NodeLengths::of(stored, memory), 0);
                 assert_eq!(address.len() as usize, stored);
                 let most = memory + memory / 5 + 1;
                 assert!((memory..=most).contains(&address.memory_len()), "{stored}, {memory}: {address:?}");
-                assert_eq!(Lens::from_u32(address.lens().to_u32()), Some(address.lens()));
+                assert_eq!(NodeLengths::from_u32(address.lens().to_u32()), Some(address.lens()));
             }
         }
-        assert_eq!(Lens::from_u32(1 << STORED_BITS), None);
+        assert_eq!(NodeLengths::from_u32(1 << STORED_BITS), None);
     }
 }

@@ -1,6 +1,6 @@
 //! Segments of the data file, and the places that they take. A *segment* is what was written into one place of the file,
 //! from its beginning to its end and once only. Segments are numbered in the order in which they were begun, and no number
-//! is used twice. A place is a row of *granules*: as many as the segment has, so that the file is hardly longer than what
+//! is used twice. A place is an extent of *granules*: as many as the segment has, so that the file is hardly longer than what
 //! is in it.
 //!
 //! Invariants:
@@ -26,7 +26,7 @@ pub(crate) fn granules(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(GRANULE)).unwrap_or(u32::MAX)
 }
 
-/// A row of granules.
+/// An extent of granules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub start: u32,
@@ -44,14 +44,14 @@ impl Extent {
     }
 }
 
-/// Rows of granules that do not touch one another, by their starts.
+/// Extents of granules that do not touch one another, by their starts.
 #[derive(Debug, Default)]
-struct Rows {
+struct Extents {
     by_start: BTreeMap<u32, u32>,
     granules: usize,
 }
 
-impl Rows {
+impl Extents {
     fn insert(&mut self, Extent { mut start, mut len }: Extent) {
         if len == 0 {
             return;
@@ -71,25 +71,25 @@ impl Rows {
 
     /// Takes the granules of a place, all of which are here.
     fn remove(&mut self, Extent { start, len }: Extent) -> bool {
-        let Some((row, its)) = self.by_start.range(..=start).next_back().map(|(a, b)| (*a, *b)) else {
+        let Some((from, its)) = self.by_start.range(..=start).next_back().map(|(a, b)| (*a, *b)) else {
             return false;
         };
-        if row + its < start + len {
+        if from + its < start + len {
             return false;
         }
-        self.by_start.remove(&row);
+        self.by_start.remove(&from);
         self.granules -= its as usize;
-        self.insert(Extent { start: row, len: start - row });
-        self.insert(Extent { start: start + len, len: row + its - start - len });
+        self.insert(Extent { start: from, len: start - from });
+        self.insert(Extent { start: start + len, len: from + its - start - len });
         true
     }
 
-    /// The first row that has at least so many granules.
+    /// The first extent that has at least so many granules.
     fn first(&self, least: u32) -> Option<(u32, u32)> {
         self.by_start.iter().find(|(_, its)| **its >= least).map(|(a, b)| (*a, *b))
     }
 
-    /// Takes `most` granules at the beginning of the first row that has as many, or all of the first that has `least`.
+    /// Takes `most` granules at the beginning of the first extent that has as many, or all of the first that has `least`.
     fn take(&mut self, least: u32, most: u32) -> Option<Extent> {
         let (start, len) = self.first(most).or_else(|| self.first(least))?;
         let place = Extent { start, len: len.min(most) };
@@ -97,7 +97,7 @@ impl Rows {
         Some(place)
     }
 
-    /// Takes the end of the last row, at most `most` granules.
+    /// Takes the end of the last extent, at most `most` granules.
     fn pop_last(&mut self, most: u32) -> Option<Extent> {
         let (start, len) = self.by_start.last_key_value().map(|(a, b)| (*a, *b))?;
         let len_taken = len.min(most);
@@ -132,9 +132,9 @@ struct SlotState {
     /// As many must stay, however little is in them ([`Slots::keep_long`]).
     least: u32,
     /// Free granules that may still hold disk space.
-    dirty: Rows,
+    dirty: Extents,
     /// Free granules whose space was given back.
-    clean: Rows,
+    clean: Extents,
     /// Granules in use now; the most in use in this round; and the most in the rounds before, which decays the
     /// longer they are over.
     used: usize,
@@ -165,11 +165,11 @@ impl SlotState {
 
     /// Takes the lowest place of at least `least` granules, whether it has disk space or not.
     fn take_lowest(&mut self, least: u32, most: u32) -> Option<Extent> {
-        let rows = [&mut self.dirty, &mut self.clean];
-        let lowest = rows.into_iter().filter_map(|rows| Some((rows.first(least)?, rows)));
-        let ((start, its), rows) = lowest.min_by_key(|((start, _), _)| *start)?;
+        let extents = [&mut self.dirty, &mut self.clean];
+        let lowest = extents.into_iter().filter_map(|extents| Some((extents.first(least)?, extents)));
+        let ((start, its), extents) = lowest.min_by_key(|((start, _), _)| *start)?;
         let place = Extent { start, len: its.min(most) };
-        rows.remove(place);
+        extents.remove(place);
         Some(place)
     }
 
@@ -184,11 +184,11 @@ impl SlotState {
         }
         // What is free at the end is too short, and is the beginning of what is needed.
         let mut start = self.next;
-        for rows in [&mut self.dirty, &mut self.clean] {
-            if let Some((last, len)) = rows.by_start.last_key_value().map(|(a, b)| (*a, *b))
+        for extents in [&mut self.dirty, &mut self.clean] {
+            if let Some((last, len)) = extents.by_start.last_key_value().map(|(a, b)| (*a, *b))
                 && last + len == start
             {
-                rows.remove(Extent { start: last, len });
+                extents.remove(Extent { start: last, len });
                 start = last;
             }
         }
@@ -298,8 +298,8 @@ impl Slots {
     /// While a database is opened: followers may read whatever is free now, since versions before `epoch` are not known.
     pub fn pin_all_free(&self, epoch: u64) {
         let mut state = self.state.lock();
-        let rows = [std::mem::take(&mut state.dirty), std::mem::take(&mut state.clean)];
-        for (start, len) in rows.into_iter().flat_map(|rows| rows.by_start) {
+        let extents = [std::mem::take(&mut state.dirty), std::mem::take(&mut state.clean)];
+        for (start, len) in extents.into_iter().flat_map(|extents| extents.by_start) {
             state.used += len as usize;
             state.waiting.push((epoch, Extent { start, len }));
         }

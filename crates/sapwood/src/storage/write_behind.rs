@@ -103,7 +103,7 @@ impl WriteBehind {
         if !std::mem::replace(&mut to_write.is_draining, true) {
             drop(to_write);
             let (target, to_write) = (self.target.clone(), Arc::clone(&self.to_write));
-            self.drain = Some(self.pool.begin(NAME, move || {
+            self.drain = Some(self.pool.submit(NAME, move || {
                 target.drain(&to_write);
                 Ok(())
             }));

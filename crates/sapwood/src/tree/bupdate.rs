@@ -106,7 +106,7 @@ pub(crate) fn bupdate<C: LeafChange, I: Iterator<Item = C>>(
         len: tree.len,
         is_estimated: tree.is_estimated,
         bytes: tree.bytes,
-        now: tree.life.map(|_| base.clock),
+        now: tree.ttl.map(|_| base.clock),
         merging: tree.merging.clone(),
         spliced: Vec::new(),
         top: None,
@@ -131,12 +131,12 @@ pub(crate) fn bupdate<C: LeafChange, I: Iterator<Item = C>>(
 /// An inner node on the way down.
 struct Parent {
     node: Node,
-    place: Place,
+    place: PathNode,
 }
 
 /// A node's position below its parent.
 #[derive(Clone)]
-struct Place {
+struct PathNode {
     id: NodeId,
     parent: Option<Rc<Parent>>,
     /// The node's index among the parent's children.
@@ -148,7 +148,7 @@ struct Place {
     taken_to: usize,
 }
 
-impl Place {
+impl PathNode {
     /// Whether it is a lone leaf, whose key its parent has.
     fn is_lone(&self) -> bool {
         self.parent.as_ref().is_some_and(|parent| parent.node.is_lone(self.index))
@@ -244,7 +244,7 @@ impl<C: LeafChange, I: Iterator<Item = C>> Update<'_, '_, C, I> {
             if end == 0 {
                 break;
             }
-            let place = Place { id: root, parent: None, index: 0, fence: None, taken_to: 0 };
+            let place = PathNode { id: root, parent: None, index: 0, fence: None, taken_to: 0 };
             let pio_max = self.view.pager.pio_max();
             mpsearch(self, place, usize::from(height), 0..end, pio_max)?;
         }
@@ -252,7 +252,7 @@ impl<C: LeafChange, I: Iterator<Item = C>> Update<'_, '_, C, I> {
     }
 
     /// Rewrites neighbouring leaves with the changes that go to them.
-    fn rewrite_leaves(&mut self, chunk: &[C], run: &[(Visit<Place>, Leaf)]) -> Result<()> {
+    fn rewrite_leaves(&mut self, chunk: &[C], run: &[(Visit<PathNode>, Leaf)]) -> Result<()> {
         let (Some((first, _)), Some((last, _))) = (run.first(), run.last()) else { return Ok(()) };
         let mut packer = Packer::new(0, self.view.keyspace, self.node_len.leaf, [], first.place.separator())
             .may_rise(first.place.index > 0)
@@ -413,7 +413,7 @@ fn entries(node: &Node, separator: &[u8]) -> Entries {
     entries
 }
 
-fn are_neighbours(a: &Place, b: &Place) -> bool {
+fn are_neighbours(a: &PathNode, b: &PathNode) -> bool {
     match (&a.parent, &b.parent) {
         (Some(left), Some(right)) => left.place.id == right.place.id && a.index + 1 == b.index,
         _ => false,
@@ -421,11 +421,11 @@ fn are_neighbours(a: &Place, b: &Place) -> bool {
 }
 
 impl<C: LeafChange, I: Iterator<Item = C>> mpsearch::Tree for Update<'_, '_, C, I> {
-    type Place = Place;
+    type Place = PathNode;
     type Node = Leaf;
     type Error = Error;
 
-    fn read(&mut self, height: usize, group: &[Visit<Place>]) -> Result<Vec<Leaf>> {
+    fn read(&mut self, height: usize, group: &[Visit<PathNode>]) -> Result<Vec<Leaf>> {
         if height == 0
             && let Some(first) = group.first().and_then(|first| self.chunk.get(first.keys.start))
         {
@@ -445,10 +445,10 @@ impl<C: LeafChange, I: Iterator<Item = C>> mpsearch::Tree for Update<'_, '_, C, 
         Ok(each.flatten().collect())
     }
 
-    fn fits(&self, height: usize, visits: &[Visit<Place>]) -> usize {
+    fn fits(&self, height: usize, visits: &[Visit<PathNode>]) -> usize {
         // A lone leaf need not be read.
-        let is_read = |place: &Place| height > 0 || !place.is_lone();
-        let len = |Visit { place, .. }: &Visit<Place>| match is_read(place) {
+        let is_read = |place: &PathNode| height > 0 || !place.is_lone();
+        let len = |Visit { place, .. }: &Visit<PathNode>| match is_read(place) {
             true => self.view.memory_len_of(place.id),
             false => 0,
         };
@@ -459,8 +459,8 @@ impl<C: LeafChange, I: Iterator<Item = C>> mpsearch::Tree for Update<'_, '_, C, 
         &mut self,
         _: usize,
         node: Leaf,
-        visit: Visit<Place>,
-        below: &mut Vec<Visit<Place>>,
+        visit: Visit<PathNode>,
+        below: &mut Vec<Visit<PathNode>>,
     ) -> Result<()> {
         let node = node.node(visit.place.id, self.view)?;
         let parent = Rc::new(Parent { node, place: visit.place });
@@ -470,13 +470,13 @@ impl<C: LeafChange, I: Iterator<Item = C>> mpsearch::Tree for Update<'_, '_, C, 
         below.extend(touched.rewritten().map(|(index, keys)| {
             let fence = fence_of(node, index, parent.place.fence.as_ref());
             let place =
-                Place { id: node.child(index), parent: Some(Rc::clone(&parent)), index, fence, taken_to };
+                PathNode { id: node.child(index), parent: Some(Rc::clone(&parent)), index, fence, taken_to };
             Visit { place, keys }
         }));
         Ok(())
     }
 
-    fn deliver(&mut self, group: Vec<(Visit<Place>, Leaf)>) -> Result<()> {
+    fn deliver(&mut self, group: Vec<(Visit<PathNode>, Leaf)>) -> Result<()> {
         let chunk = std::mem::take(&mut self.chunk);
         let mut runs = group.chunk_by(|(a, _), (b, _)| are_neighbours(&a.place, &b.place));
         let result = runs.try_for_each(|run| self.rewrite_leaves(&chunk, run));

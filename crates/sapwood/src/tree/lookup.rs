@@ -112,7 +112,7 @@ fn descend_with<K: AsRef<[u8]>>(
     let Some((root, height)) = view.root() else { return Ok(Vec::new()) };
     let mut search =
         Search { view, number, keys, found, tried, in_log: vec![None; keys.len()], strangers: Vec::new() };
-    mpsearch(&mut search, Place::Node(root), usize::from(height), 0..keys.len(), view.pager.pio_max())?;
+    mpsearch(&mut search, NodeOrPiece::Node(root), usize::from(height), 0..keys.len(), view.pager.pio_max())?;
     let mut strangers = search.strangers;
     strangers.sort_unstable();
     Ok(strangers)
@@ -121,24 +121,29 @@ fn descend_with<K: AsRef<[u8]>>(
 /// What is visited for some keys. The key range of a piece's visit may include keys that [`Search::in_log`]
 /// does not send to the piece.
 #[derive(Clone, Copy)]
-pub(super) enum Place {
+pub(super) enum NodeOrPiece {
     Node(NodeId),
     Piece(NodeId),
 }
 
 /// Reads what is visited.
-fn read(view: TreeView<'_>, mode: ReadMode, height: usize, group: &[Visit<Place>]) -> Result<Vec<Node>> {
+fn read(
+    view: TreeView<'_>,
+    mode: ReadMode,
+    height: usize,
+    group: &[Visit<NodeOrPiece>],
+) -> Result<Vec<Node>> {
     let wanted = group.iter().map(|visit| match visit.place {
-        Place::Node(id) => (id, height as u8),
-        Place::Piece(id) => (id, crate::storage::node::PIECE),
+        NodeOrPiece::Node(id) => (id, height as u8),
+        NodeOrPiece::Piece(id) => (id, crate::storage::node::PIECE),
     });
     view.mixed(wanted, mode)
 }
 
 /// How many of these fit into the memory for reads.
-fn fits(view: TreeView<'_>, visits: &[Visit<Place>]) -> usize {
-    let len = |visit: &Visit<Place>| match visit.place {
-        Place::Node(id) | Place::Piece(id) => view.memory_len_of(id),
+fn fits(view: TreeView<'_>, visits: &[Visit<NodeOrPiece>]) -> usize {
+    let len = |visit: &Visit<NodeOrPiece>| match visit.place {
+        NodeOrPiece::Node(id) | NodeOrPiece::Piece(id) => view.memory_len_of(id),
     };
     view.pager.reader.fits(visits.iter().map(len))
 }
@@ -158,7 +163,7 @@ struct Search<'a, K> {
 
 impl<K: AsRef<[u8]>> Search<'_, K> {
     /// Adds a visit for each log piece of the area that should have some of the keys, one for all of them.
-    fn visit_pieces(&mut self, area: &LogArea, keys: Range<usize>, below: &mut Vec<Visit<Place>>) {
+    fn visit_pieces(&mut self, area: &LogArea, keys: Range<usize>, below: &mut Vec<Visit<NodeOrPiece>>) {
         let mut wanted: Vec<(NodeId, usize)> = Vec::new();
         for index in keys {
             let piece = area.candidates(self.keys[index].as_ref()).nth(self.tried);
@@ -169,21 +174,21 @@ impl<K: AsRef<[u8]>> Search<'_, K> {
         for of_piece in wanted.chunk_by(|a, b| a.0 == b.0) {
             let (piece, first) = of_piece[0];
             let (_, last) = of_piece[of_piece.len() - 1];
-            below.push(Visit { place: Place::Piece(piece), keys: first..last + 1 });
+            below.push(Visit { place: NodeOrPiece::Piece(piece), keys: first..last + 1 });
         }
     }
 }
 
 impl<K: AsRef<[u8]>> mpsearch::Tree for Search<'_, K> {
-    type Place = Place;
+    type Place = NodeOrPiece;
     type Node = Node;
     type Error = Error;
 
-    fn read(&mut self, height: usize, group: &[Visit<Place>]) -> Result<Vec<Node>> {
+    fn read(&mut self, height: usize, group: &[Visit<NodeOrPiece>]) -> Result<Vec<Node>> {
         read(self.view, mode(self.number), height, group)
     }
 
-    fn fits(&self, _: usize, visits: &[Visit<Place>]) -> usize {
+    fn fits(&self, _: usize, visits: &[Visit<NodeOrPiece>]) -> usize {
         fits(self.view, visits)
     }
 
@@ -191,8 +196,8 @@ impl<K: AsRef<[u8]>> mpsearch::Tree for Search<'_, K> {
         &mut self,
         height: usize,
         node: Node,
-        visit: Visit<Place>,
-        below: &mut Vec<Visit<Place>>,
+        visit: Visit<NodeOrPiece>,
+        below: &mut Vec<Visit<NodeOrPiece>>,
     ) -> Result<()> {
         let view = self.view;
         if height == 1
@@ -209,18 +214,18 @@ impl<K: AsRef<[u8]>> mpsearch::Tree for Search<'_, K> {
                 // A lone leaf is visited if it has one of the keys; then others that it lacks come along.
                 let mut sought = keys.clone().filter(|index| self.in_log[*index].is_none());
                 if sought.any(|index| !node.lacks(child, self.keys[index].as_ref())) {
-                    below.push(Visit { place: Place::Node(node.child(child)), keys });
+                    below.push(Visit { place: NodeOrPiece::Node(node.child(child)), keys });
                 }
             },
         );
         Ok(())
     }
 
-    fn deliver(&mut self, group: Vec<(Visit<Place>, Node)>) -> Result<()> {
+    fn deliver(&mut self, group: Vec<(Visit<NodeOrPiece>, Node)>) -> Result<()> {
         for (visit, node) in group {
             let piece = match visit.place {
-                Place::Node(_) => None,
-                Place::Piece(id) => Some(id),
+                NodeOrPiece::Node(_) => None,
+                NodeOrPiece::Piece(id) => Some(id),
             };
             for index in visit.keys {
                 if self.in_log[index] != piece {

@@ -35,7 +35,7 @@ use std::sync::Arc;
 
 /// The records of one tree between two bounds, in one direction.
 pub(crate) struct Leaves {
-    course: ScanSpec,
+    spec: ScanSpec,
     groups: Groups,
     /// No further leaves are needed.
     is_over: bool,
@@ -51,7 +51,7 @@ pub(crate) struct Leaves {
     is_last: bool,
     overlay: Overlay,
     /// Bytes of the present group.
-    held: usize,
+    memory: usize,
     given: LastKey,
 }
 
@@ -86,7 +86,7 @@ impl Leaves {
         let groups = Groups::new(pager.pio_max());
         let overlay = Overlay::new(version.merging(keyspace));
         Self {
-            course: ScanSpec { pager, version, keyspace, low, high, direction },
+            spec: ScanSpec { pager, version, keyspace, low, high, direction },
             groups,
             is_over: false,
             is_short: false,
@@ -96,7 +96,7 @@ impl Leaves {
             free: 0,
             is_last: false,
             overlay,
-            held: 0,
+            memory: 0,
             given: LastKey::Nothing,
         }
     }
@@ -106,25 +106,25 @@ impl Leaves {
     pub fn begin_together<'w>(walks: impl Iterator<Item = &'w mut Self>) {
         let mut walks: Vec<_> = walks.filter(|walk| !walk.is_over).collect();
         let (mut wanted, mut most) = (Vec::new(), 0);
-        for Self { course, groups, .. } in &mut walks {
+        for Self { spec, groups, .. } in &mut walks {
             if wanted.is_empty() {
-                most = course.pager.reader.buffers_max();
+                most = spec.pager.reader.buffers_max();
             }
-            let missing = groups.first(course).map_or_else(Vec::new, |first| first.missing());
-            let bytes: u64 = missing.iter().map(|(id, _)| course.view().memory_len_of(*id) as u64).sum();
+            let missing = groups.first(spec).map_or_else(Vec::new, |first| first.missing());
+            let bytes: u64 = missing.iter().map(|(id, _)| spec.view().memory_len_of(*id) as u64).sum();
             if bytes > most {
                 break;
             }
             most -= bytes;
             wanted.push(missing);
         }
-        let Some(Self { course, .. }) = walks.first() else { return };
-        let Ok(read) = course.view().mixed(wanted.iter().flatten().copied(), ReadMode::Runs) else { return };
+        let Some(Self { spec, .. }) = walks.first() else { return };
+        let Ok(read) = spec.view().mixed(wanted.iter().flatten().copied(), ReadMode::Runs) else { return };
         let mut read = read.into_iter();
-        for (Self { course, groups, .. }, missing) in walks.iter_mut().zip(wanted) {
+        for (Self { spec, groups, .. }, missing) in walks.iter_mut().zip(wanted) {
             let nodes = read.by_ref().take(missing.len()).collect();
-            if let Some(first) = groups.first(course) {
-                first.take_in(course, nodes);
+            if let Some(first) = groups.first(spec) {
+                first.take_in(spec, nodes);
             }
         }
     }
@@ -143,7 +143,7 @@ impl Leaves {
             return false;
         }
         self.free -= 1;
-        let index = match self.course.direction {
+        let index = match self.spec.direction {
             Direction::Up => {
                 self.rest.start += 1;
                 self.rest.start - 1
@@ -180,7 +180,7 @@ impl Leaves {
         let (Some(leaf), 1..) = (&self.leaf, self.free) else { return 0 };
         let Range { start, end } = self.rest;
         // If the queue holds many changes, the next one mostly comes before the leaf's next entry.
-        let is_behind = match self.course.direction {
+        let is_behind = match self.spec.direction {
             Direction::Up => leaf.key(start) >= key,
             Direction::Down => leaf.key(end - 1) <= key,
         };
@@ -193,7 +193,7 @@ impl Leaves {
     /// Number of entries still to come that lie before the result of a search of the leaf.
     fn rest_before(&self, found: std::result::Result<usize, usize>) -> usize {
         let Range { start, end } = self.rest;
-        match (self.course.direction, found) {
+        match (self.spec.direction, found) {
             (Direction::Up, Ok(at) | Err(at)) => at.clamp(start, end) - start,
             (Direction::Down, Ok(at)) => end - (at + 1).clamp(start, end),
             (Direction::Down, Err(at)) => end - at.clamp(start, end),
@@ -227,11 +227,11 @@ impl Leaves {
                 }
                 let mut hidden = None;
                 if is_hidden {
-                    match self.course.direction {
+                    match self.spec.direction {
                         Direction::Up => self.rest.start += 1,
                         Direction::Down => self.rest.end -= 1,
                     }
-                    hidden = Some(match self.course.direction {
+                    hidden = Some(match self.spec.direction {
                         Direction::Up => self.rest.start - 1,
                         Direction::Down => self.rest.end,
                     });
@@ -274,14 +274,14 @@ impl Leaves {
             return false;
         };
         let found = leaf.search(logged);
-        let next = if self.course.direction == Direction::Up { start } else { end - 1 };
+        let next = if self.spec.direction == Direction::Up { start } else { end - 1 };
         self.free = self.rest_before(found);
         found == Ok(next)
     }
 
     /// Bytes of nodes that the walk holds, about.
-    pub fn held(&self) -> usize {
-        self.held
+    pub fn memory(&self) -> usize {
+        self.memory
     }
 
     /// Buffers that the walk holds and that are not in flight.
@@ -345,30 +345,30 @@ impl Leaves {
 
     fn enter_leaf(&mut self, leaf: Node) {
         if self.is_short {
-            group::keep(&self.course, &leaf);
+            group::keep(&self.spec, &leaf);
         }
         self.leave_leaf();
-        self.rest = within(&leaf, &self.course.low, &self.course.high);
-        self.is_last = match self.course.direction {
+        self.rest = within(&leaf, &self.spec.low, &self.spec.high);
+        self.is_last = match self.spec.direction {
             Direction::Up => self.rest.end < leaf.count(),
             Direction::Down => self.rest.start > 0,
         };
         self.leaf = Some(leaf);
-        self.groups.enter(&self.course, self.leaves.len(), self.is_last);
+        self.groups.enter(&self.spec, self.leaves.len(), self.is_last);
     }
 
     /// Moves to the next group of leaves, or ends the walk.
     fn next_group(&mut self) -> Result<()> {
-        let Some(Arrived { is_short, leaves, pieces }) = self.groups.next(&self.course)? else {
+        let Some(Arrived { is_short, leaves, pieces }) = self.groups.next(&self.spec)? else {
             self.finish();
             return Ok(());
         };
         self.is_short = is_short;
         let nodes = leaves.iter().chain(pieces.iter().map(|(_, piece)| piece));
-        self.held = nodes.map(|node| memory_of(node.bytes().len())).sum();
-        let is_up = self.course.direction == Direction::Up;
+        self.memory = nodes.map(|node| memory_of(node.bytes().len())).sum();
+        let is_up = self.spec.direction == Direction::Up;
         if !pieces.is_empty() {
-            self.overlay.add(pieces, (&self.course.low, &self.course.high), is_up);
+            self.overlay.add(pieces, (&self.spec.low, &self.spec.high), is_up);
         }
         self.leaves = leaves.into();
         Ok(())
@@ -378,7 +378,7 @@ impl Leaves {
 impl Drop for Leaves {
     fn drop(&mut self) {
         if self.groups.entered() > 0 {
-            self.course.pager.lengths.note(self.course.kind(), self.groups.entered());
+            self.spec.pager.lengths.note(self.spec.kind(), self.groups.entered());
         }
     }
 }

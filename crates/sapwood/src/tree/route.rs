@@ -159,7 +159,7 @@ pub(crate) fn route<'q, I: Iterator<Item = OperationRef<'q>>>(
 
 /// A block on the way down.
 #[derive(Clone)]
-struct Place {
+struct NodeRange {
     id: NodeId,
     /// The smallest key that may be in the block.
     low: Bytes,
@@ -235,7 +235,7 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
             if let Some(ahead) = &mut self.grounds.ahead {
                 ahead.chunks -= 1;
             }
-            let place = Place { id: root, low: Bytes::new(), fence: None };
+            let place = NodeRange { id: root, low: Bytes::new(), fence: None };
             mpsearch(self, place, usize::from(height - 1), 0..end, self.view.pager.pio_max())?;
         }
         Ok(())
@@ -255,7 +255,7 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
     }
 
     /// Takes the changes for a block.
-    fn take(&mut self, visit: &Visit<Place>) -> Vec<OperationRef<'q>> {
+    fn take(&mut self, visit: &Visit<NodeRange>) -> Vec<OperationRef<'q>> {
         let mut changes = self.chunk[visit.keys.clone()].to_vec();
         // The last block of a chunk takes everything below its fence, so that the next chunk begins at
         // another block.
@@ -280,8 +280,8 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
 
     /// When going ahead: leaves the changes for a block aside if others may change the block, if it is the
     /// tree's last, or if it was appended to already. Returns whether it did.
-    fn passes_by(&mut self, visit: &Visit<Place>) -> bool {
-        let Place { id, low, fence } = &visit.place;
+    fn passes_by(&mut self, visit: &Visit<NodeRange>) -> bool {
+        let NodeRange { id, low, fence } = &visit.place;
         let Some(ahead) = &mut self.grounds.ahead else { return false };
         // A block that was appended to in an older version may have taken over its neighbour's range since.
         if fence.is_some() && !ahead.claimed.contains(id) && !self.builder.has_appended_to(*id) {
@@ -314,9 +314,9 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
     }
 
     /// Appends the changes to the block's log area, or returns what is needed to cleanse the block.
-    fn append_or_cleanse(&mut self, visit: Visit<Place>, block: &Node) -> Result<Option<Cleansing<'q>>> {
+    fn append_or_cleanse(&mut self, visit: Visit<NodeRange>, block: &Node) -> Result<Option<Cleansing<'q>>> {
         let changes = self.take(&visit);
-        let Place { id, low, fence } = visit.place;
+        let NodeRange { id, low, fence } = visit.place;
         let is_last = fence.is_none();
         let keyspace = self.view.keyspace;
         let area = self.view.log(id).cloned();
@@ -379,16 +379,16 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
 }
 
 impl<'q, I: Iterator<Item = OperationRef<'q>>> mpsearch::Tree for Router<'_, '_, 'q, I> {
-    type Place = Place;
+    type Place = NodeRange;
     type Node = Node;
     type Error = Error;
 
-    fn read(&mut self, height: usize, group: &[Visit<Place>]) -> Result<Vec<Node>> {
+    fn read(&mut self, height: usize, group: &[Visit<NodeRange>]) -> Result<Vec<Node>> {
         self.view.nodes(group.iter().map(|visit| visit.place.id), height as u8 + 1, ReadMode::Inner)
     }
 
-    fn fits(&self, _: usize, visits: &[Visit<Place>]) -> usize {
-        let len = |visit: &Visit<Place>| self.view.memory_len_of(visit.place.id);
+    fn fits(&self, _: usize, visits: &[Visit<NodeRange>]) -> usize {
+        let len = |visit: &Visit<NodeRange>| self.view.memory_len_of(visit.place.id);
         self.view.pager.reader.fits(visits.iter().map(len))
     }
 
@@ -396,10 +396,10 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> mpsearch::Tree for Router<'_, '_,
         &mut self,
         _: usize,
         node: Node,
-        visit: Visit<Place>,
-        below: &mut Vec<Visit<Place>>,
+        visit: Visit<NodeRange>,
+        below: &mut Vec<Visit<NodeRange>>,
     ) -> Result<()> {
-        let Place { low, fence, .. } = &visit.place;
+        let NodeRange { low, fence, .. } = &visit.place;
         divide(
             &node,
             visit.keys,
@@ -407,13 +407,13 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> mpsearch::Tree for Router<'_, '_,
             |child, keys| {
                 let low = if child == 0 { low.clone() } else { node.key_bytes(child) };
                 let fence = fence_of(&node, child, fence.as_ref());
-                below.push(Visit { place: Place { id: node.child(child), low, fence }, keys });
+                below.push(Visit { place: NodeRange { id: node.child(child), low, fence }, keys });
             },
         );
         Ok(())
     }
 
-    fn deliver(&mut self, group: Vec<(Visit<Place>, Node)>) -> Result<()> {
+    fn deliver(&mut self, group: Vec<(Visit<NodeRange>, Node)>) -> Result<()> {
         let mut cleansed = Vec::new();
         for (visit, block) in group {
             let is_used_up = self.buffered >= self.budget.hold

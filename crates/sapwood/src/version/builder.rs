@@ -21,7 +21,7 @@ use crate::storage::compressed::{Compressor, StoredNode};
 use crate::storage::dictionary::Dictionary;
 use crate::storage::encrypted;
 use crate::storage::entries::Entries;
-use crate::storage::mapping_table::{Address, Lens, Position};
+use crate::storage::mapping_table::{Address, NodeLengths, Position};
 use crate::storage::node;
 use crate::storage::node::{Name, Node, NodeId, PIECE, Refusal};
 use crate::storage::segment::Segment;
@@ -220,7 +220,7 @@ impl<'a> VersionBuilder<'a> {
             crc = encrypted::encrypt(encryption, stored);
         }
         let stored_len = stored.len();
-        let position = self.append(id, stored, crc, Lens::of(stored_len, memory_len.max(stored_len)));
+        let position = self.append(id, stored, crc, NodeLengths::of(stored_len, memory_len.max(stored_len)));
         if let (Ok(position), true) = (&position, level == 0 && self.may_expire(keyspace)) {
             self.note_expiry(*position, entries.records(count));
         }
@@ -323,7 +323,7 @@ impl<'a> VersionBuilder<'a> {
     /// Copies a node to a new place, as it is stored, in as many bytes as the tree has counted: unchanged, or encrypted with the newest
     /// data key.
     pub fn relocate(&mut self, id: NodeId, node: &StoredNode) -> Result<()> {
-        let of_stored = || Lens::of(node.bytes().len(), node.bytes().len());
+        let of_stored = || NodeLengths::of(node.bytes().len(), node.bytes().len());
         let lens = self.base.table.address(id).map_or_else(of_stored, |address| address.lens());
         let renewed = match self.pager.reader.encryption() {
             encryption if encryption.is_on() => {
@@ -355,7 +355,7 @@ impl<'a> VersionBuilder<'a> {
     }
 
     fn may_expire(&self, keyspace: KeyspaceId) -> bool {
-        self.base.clock > 0 && self.base.trees.get(&keyspace).is_some_and(|tree| tree.life.is_some())
+        self.base.clock > 0 && self.base.trees.get(&keyspace).is_some_and(|tree| tree.ttl.is_some())
     }
 
     /// What expires of the records in leaves of a segment, as far as it is known now.
@@ -390,7 +390,7 @@ impl<'a> VersionBuilder<'a> {
     }
 
     /// Appends a stored node of these lengths.
-    fn append(&mut self, id: NodeId, stored: &[u8], crc: u32, lens: Lens) -> Result<Position> {
+    fn append(&mut self, id: NodeId, stored: &[u8], crc: u32, lens: NodeLengths) -> Result<Position> {
         let position = self.writer.append(stored, self.live + self.bytes)?;
         self.edit.set.push((id, Address::new(position, lens, crc)));
         self.bytes += stored.len() as u64;

@@ -87,7 +87,7 @@ impl Checkpoint {
             TreeName { id: *id, name, metadata }
         };
         let names = metadata.map(named).collect();
-        let lives = trees.iter().filter_map(|(id, tree)| Some((*id, tree.life?))).collect();
+        let ttls = trees.iter().filter_map(|(id, tree)| Some((*id, tree.ttl?))).collect();
         let merges = trees.iter().filter_map(|(id, tree)| Some((*id, tree.merging.clone()?))).collect();
         let durabilities = trees.iter().filter_map(|(id, tree)| Some((*id, tree.durability?))).collect();
         let larges = trees.iter().filter_map(|(id, tree)| Some((*id, tree.chunks?))).collect();
@@ -96,7 +96,7 @@ impl Checkpoint {
         (!trees.is_empty()).then(|| Edit {
             trees,
             names,
-            lives,
+            ttls,
             merges,
             durabilities,
             larges,
@@ -133,11 +133,11 @@ impl Checkpoint {
         {
             // Each run gets the percentage of the whole area, so that their sum stays the same.
             let fresh = area.fresh_percent();
-            for (row, hashes) in area.runs().zip(area.hashes()) {
-                let (pieces, count) = (row.pieces.len() as u32, hashes.len() as u32);
-                edit.runs.push((block, NewRun { pieces, count, removals: row.removals, fresh }));
-                edit.pieces.extend(row.pieces.iter());
-                edit.fences.extend_from_slice(row.fences.0);
+            for (run, hashes) in area.runs().zip(area.hashes()) {
+                let (pieces, count) = (run.pieces.len() as u32, hashes.len() as u32);
+                edit.runs.push((block, NewRun { pieces, count, removals: run.removals, fresh }));
+                edit.pieces.extend(run.pieces.iter());
+                edit.fences.extend_from_slice(run.fences.0);
                 edit.hashes.extend(hashes);
             }
         }

@@ -44,13 +44,13 @@ use crate::bytecode::{Reader, put_varint};
 use crate::compression::Compression;
 use crate::durability::Durability;
 use crate::expiring_bytes::{ExpiringBytes, STEPS};
-use crate::expiry::DefaultLife;
+use crate::expiry::DefaultTtl;
 use crate::log_area::Fences;
 use crate::log_area::maplet::KeyHash;
 use crate::merging::{Merging, OPERATOR_NAME_MAX};
 use crate::operation::{KeyspaceId, NUMBER_MAX, SeqNo};
 use crate::storage::dictionary::{DICTIONARY_MAX, Dictionary};
-use crate::storage::mapping_table::{Address, Lens, Position};
+use crate::storage::mapping_table::{Address, NodeLengths, Position};
 use crate::storage::node::{LEVEL_MAX, NodeId};
 use crate::version::Tree;
 use crate::version::change_log::{Keeping, KeyspaceEvent};
@@ -70,7 +70,7 @@ pub(crate) struct Edit {
     pub names: Vec<TreeName>,
     pub last_keyspace: Option<u32>,
     /// Keyspaces whose records may expire.
-    pub lives: Vec<(KeyspaceId, DefaultLife)>,
+    pub ttls: Vec<(KeyspaceId, DefaultTtl)>,
     /// Keyspaces with a merge operator.
     pub merges: Vec<(KeyspaceId, Merging)>,
     /// Keyspaces with a durability of their own.
@@ -192,10 +192,10 @@ impl Edit {
             out.push(tag);
             put_varint(out, u64::from(id));
         }
-        for (id, DefaultLife(life)) in &self.lives {
+        for (id, DefaultTtl(ttl)) in &self.ttls {
             out.push(16);
             put_varint(out, u64::from(id.0));
-            put_varint(out, *life);
+            put_varint(out, *ttl);
         }
         for (id, merging) in &self.merges {
             out.push(19);
@@ -330,7 +330,7 @@ impl Edit {
             }
             Some(16) => {
                 let id = decode_keyspace(reader).ok_or("keyspace whose records expire")?;
-                self.lives.push((id, DefaultLife(reader.varint().ok_or("time to live")?)));
+                self.ttls.push((id, DefaultTtl(reader.varint().ok_or("time to live")?)));
             }
             Some(19) => self.merges.push(decode_merging(reader).ok_or("keyspace with a merge operator")?),
             Some(21) => self.durabilities.push(decode_durability(reader).ok_or("durability of a keyspace")?),
@@ -447,7 +447,7 @@ fn decode_dictionary(reader: &mut Reader<'_>) -> Option<(KeyspaceId, Arc<Diction
 fn decode_address(reader: &mut Reader<'_>) -> Option<(NodeId, Address)> {
     let id = decode_id(reader)?;
     let position = Position(reader.varint()?);
-    let lens = Lens::from_u32(u32::try_from(reader.varint()?).ok()?)?;
+    let lens = NodeLengths::from_u32(u32::try_from(reader.varint()?).ok()?)?;
     Some((id, Address::new(position, lens, reader.u32()?)))
 }
 
@@ -530,7 +530,7 @@ mod tests {
                 TreeName { id: KeyspaceId(2), name: "x".into(), metadata: Some(b"schema".as_slice().into()) },
             ],
             last_keyspace: Some(99),
-            lives: vec![(KeyspaceId(9), DefaultLife(0)), (KeyspaceId(2), DefaultLife(u64::MAX))],
+            ttls: vec![(KeyspaceId(9), DefaultTtl(0)), (KeyspaceId(2), DefaultTtl(u64::MAX))],
             merges: vec![(KeyspaceId(9), Merging::named("add u64".into()))],
             dictionaries: vec![(KeyspaceId(8), Dictionary::new(vec![7; 100]).unwrap())],
             compressions: vec![
@@ -567,7 +567,10 @@ mod tests {
                 ),
                 (8, ExpiringBytes::default()),
             ],
-            set: vec![(NodeId(5), Address::new(Position(1 << 40), Lens::of(8000, 20_000), 0xdead_beef))],
+            set: vec![(
+                NodeId(5),
+                Address::new(Position(1 << 40), NodeLengths::of(8000, 20_000), 0xdead_beef),
+            )],
             freed: vec![NodeId(300), NodeId(1)],
             emptied: vec![NodeId(5)],
             runs: vec![

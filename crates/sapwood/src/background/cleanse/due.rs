@@ -88,7 +88,7 @@ impl Cleanser {
         let limit = self.ctx.memory.shares.prefetch;
         let open = self.ctx.pager.prefetch.open(limit);
         let ctx = Arc::clone(&self.ctx);
-        let reader = self.ctx.pool.begin_if_free("reads ahead of the cleansing", move || {
+        let reader = self.ctx.pool.try_submit("reads ahead of the cleansing", move || {
             let version = || Arc::clone(&ctx.state.load().version);
             prefetch_for_cleansing(&ctx.pager.prefetch, &ctx.pager, &due, version, limit);
             Ok(())

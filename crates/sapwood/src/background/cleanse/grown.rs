@@ -73,7 +73,7 @@ impl Cleanser {
             return Ok(false);
         }
         // A snapshot would keep the old copies of everything that is cleansed.
-        if self.ctx.space.is_much_held() {
+        if self.ctx.space.is_much_pinned() {
             return Ok(false);
         }
         let (first, from) = growth.at.take().unwrap_or_default();

@@ -98,7 +98,7 @@ impl Flusher {
         let (Some(cleansing), Ok(writer)) = (&run.cleansing, run.at_work.get()) else { return };
         let (flusher, left, writer) = (Arc::clone(self), cleansing.blocks.left().to_vec(), writer.beside());
         let work = move || flusher.append_ahead(&mut flusher.cursor.lock(), &left, writer);
-        let begun = self.ctx.pool.begin_if_free("the next queue's changes", work);
+        let begun = self.ctx.pool.try_submit("the next queue's changes", work);
         run.next = begun.map_or(NextQueue::Refused, NextQueue::Begun);
     }
 

@@ -85,7 +85,7 @@ impl Gatherer {
         queue.groups += 1;
         drop(queue);
         let gatherer = Arc::clone(self);
-        if self.pool.begin_detached(move || gatherer.run_groups()) == Begun::Never {
+        if self.pool.submit_detached(move || gatherer.run_groups()) == Begun::Never {
             self.run_groups();
         }
         answer

@@ -65,7 +65,7 @@ impl<T: Send + 'static> Stage<T> {
     /// Work that a thread of the pool begins.
     pub fn work(pool: &Pool, name: &'static str, work: impl FnOnce(Giver<T>) + Send + 'static) -> Self {
         let (answer, giver) = Answer::new();
-        let task = pool.begin_polled(name, move || {
+        let task = pool.submit_or_run(name, move || {
             work(giver);
             Ok(())
         });

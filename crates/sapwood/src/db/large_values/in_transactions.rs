@@ -2,7 +2,7 @@
 
 use super::LargeValues;
 use super::reader::LargeValueReader;
-use super::staged::{Stage, StagedValue};
+use super::staged::{StagedValue, Staging};
 use super::stored::{Head, LargeId};
 use crate::db::keyspace::Keyspace;
 use crate::db::snapshot::Snapshot;
@@ -13,20 +13,20 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Staged values that a transaction inserts.
 #[derive(Default)]
-pub(in crate::db) struct Staged(Vec<Arc<Stage>>);
+pub(in crate::db) struct Staged(Vec<Arc<Staging>>);
 
 impl Staged {
     /// Those of them that are still what `written` says is written for their keys: not those inserted and replaced, or rolled back.
     pub fn inserted(self, written: impl Fn(&Keyspace, &[u8]) -> Option<Vec<u8>>) -> Self {
-        let is_written = |stage: &Arc<Stage>| {
-            written(&stage.heads, &stage.key).is_some_and(|bytes| bytes == stage.head.encode())
+        let is_written = |staging: &Arc<Staging>| {
+            written(&staging.heads, &staging.key).is_some_and(|bytes| bytes == staging.head.encode())
         };
         Self(self.0.into_iter().filter(is_written).collect())
     }
 
     /// A commit has named them.
     pub fn note_named(&self) {
-        self.0.iter().for_each(|stage| stage.is_named.store(true, Relaxed));
+        self.0.iter().for_each(|staging| staging.is_named.store(true, Relaxed));
     }
 }
 
@@ -78,19 +78,19 @@ impl Transaction {
     /// # Errors
     /// [`Error::StagedTwice`] if it was committed before; [`Error::Foreign`]; and as [`insert`](Self::insert) and [`get`](Self::get).
     pub fn insert_staged(&mut self, staged: &StagedValue) -> Result<()> {
-        let stage = &staged.stage;
-        if !Arc::ptr_eq(stage.handle(), self.handle()) {
+        let staging = &staged.staging;
+        if !Arc::ptr_eq(staging.handle(), self.handle()) {
             return Err(Error::Foreign { what: "staged value" });
         }
-        if stage.is_named.load(Relaxed) {
+        if staging.is_named.load(Relaxed) {
             return Err(Error::StagedTwice);
         }
-        self.remove_chunks_of(&stage.heads, &stage.chunks, &stage.key, stage.head.id())?;
-        self.insert(&stage.heads, &stage.key, stage.head.encode())?;
-        if let Some(id) = stage.head.id() {
-            self.remove(&stage.chunks, id.begun())?;
+        self.remove_chunks_of(&staging.heads, &staging.chunks, &staging.key, staging.head.id())?;
+        self.insert(&staging.heads, &staging.key, staging.head.encode())?;
+        if let Some(id) = staging.head.id() {
+            self.remove(&staging.chunks, id.begun())?;
         }
-        self.staged.0.push(Arc::clone(stage));
+        self.staged.0.push(Arc::clone(staging));
         Ok(())
     }
 

@@ -39,7 +39,7 @@ const PORTION_MAX: usize = 64;
 #[derive(Clone)]
 #[must_use = "a staged value is removed when it is dropped, unless a transaction inserts it"]
 pub struct StagedValue {
-    pub(super) stage: Arc<Stage>,
+    pub(super) staging: Arc<Staging>,
 }
 
 impl StagedValue {
@@ -53,7 +53,7 @@ impl StagedValue {
     /// # Ok(()) }
     /// ```
     pub fn key(&self) -> &[u8] {
-        &self.stage.key
+        &self.staging.key
     }
 
     /// Its length in bytes.
@@ -66,7 +66,7 @@ impl StagedValue {
     /// # Ok(()) }
     /// ```
     pub fn len(&self) -> u64 {
-        self.stage.head.len()
+        self.staging.head.len()
     }
 
     /// Whether it has no bytes.
@@ -90,7 +90,7 @@ impl std::fmt::Debug for StagedValue {
 }
 
 /// See [`StagedValue`].
-pub(crate) struct Stage {
+pub(crate) struct Staging {
     pub heads: Keyspace,
     pub chunks: Keyspace,
     pub key: Bytes,
@@ -99,13 +99,13 @@ pub(crate) struct Stage {
     pub is_named: AtomicBool,
 }
 
-impl Stage {
+impl Staging {
     pub fn handle(&self) -> &Arc<Handle> {
         self.heads.handle()
     }
 }
 
-impl Drop for Stage {
+impl Drop for Staging {
     fn drop(&mut self) {
         if let Some(id) = self.head.id().filter(|_| !self.is_named.load(Relaxed)) {
             abandon(&self.chunks, id);
@@ -174,8 +174,8 @@ impl LargeValues {
         let key = Bytes::copy_from_slice(key.as_ref());
         let head = self.write(&key, source)?;
         let (heads, chunks) = (self.heads.clone(), self.chunks.clone());
-        let stage = Stage { heads, chunks, key, head, is_named: AtomicBool::new(false) };
-        Ok(StagedValue { stage: Arc::new(stage) })
+        let staging = Staging { heads, chunks, key, head, is_named: AtomicBool::new(false) };
+        Ok(StagedValue { staging: Arc::new(staging) })
     }
 
     /// Writes a value's chunks, unless it is short. Returns what is to be stored for its key.

@@ -15,7 +15,7 @@ use crate::storage::data_file::least_len;
 use crate::storage::dictionary::Dictionary;
 use crate::storage::encrypted;
 use crate::storage::entries::Entries;
-use crate::storage::mapping_table::{Address, Lens, Position};
+use crate::storage::mapping_table::{Address, NodeLengths, Position};
 use crate::storage::node::{self, Name, NodeId, entry_len};
 use crate::storage::segment::{GRANULE, Segment, Slots, granules};
 use crate::version::edit::{Edit, NewRun};
@@ -123,7 +123,7 @@ impl Output {
         u64::from(self.start) * GRANULE
     }
 
-    fn append(&mut self, id: NodeId, stored: &[u8], crc: u32, lens: Lens) -> Result<()> {
+    fn append(&mut self, id: NodeId, stored: &[u8], crc: u32, lens: NodeLengths) -> Result<()> {
         let len = stored.len() as u64;
         if self.segment == 0 || self.used + len > self.version.span {
             if self.segment > 0 {
@@ -208,11 +208,11 @@ impl Output {
             stored = &encrypted;
         }
         let len = stored.len() as u64;
-        let lens = Lens::of(stored.len(), encoded.len().max(stored.len()));
+        let lens = NodeLengths::of(stored.len(), encoded.len().max(stored.len()));
         let appended = self.append(id, stored, crc, lens);
         self.scratch = (encoded, packed);
         appended?;
-        if level == 0 && tree.life.is_some() {
+        if level == 0 && tree.ttl.is_some() {
             self.note_expiry(entries.records(entries.len()));
         }
         Ok(len)

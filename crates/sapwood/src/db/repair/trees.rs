@@ -141,7 +141,7 @@ impl<'a, 'm> CopyTree<'a, 'm> {
 
     /// Copies a leaf.
     fn leaf(&mut self, found: &Found) -> Result<()> {
-        self.out.copy(found, self.tree.life.is_some())?;
+        self.out.copy(found, self.tree.ttl.is_some())?;
         self.records += found.node.count() as u64;
         self.bytes += found.stored.bytes().len() as u64;
         self.told += found.stored.bytes().len() as u64;
@@ -273,9 +273,9 @@ impl<'a, 'm> CopyTree<'a, 'm> {
     fn area(&mut self, area: &LogArea, (low, high): Bounds<'_>) -> Result<Vec<Run>> {
         let fresh = area.fresh_percent();
         let mut runs = Vec::new();
-        for (row, hashes) in area.runs().zip(area.hashes()) {
-            let ids: Vec<_> = row.pieces.iter().collect();
-            let fences: Vec<_> = row.fences.collect();
+        for (run, hashes) in area.runs().zip(area.hashes()) {
+            let ids: Vec<_> = run.pieces.iter().collect();
+            let fences: Vec<_> = run.fences.collect();
             let mut run =
                 Run { pieces: Vec::new(), fences: Vec::new(), hashes: Vec::new(), removals: 0, fresh };
             let mut next = 0;

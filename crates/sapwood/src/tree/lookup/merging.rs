@@ -2,7 +2,7 @@
 //! that should have a key are read, and its leaf: together, with one parallel read. Nothing is remembered in the cache of single
 //! records, which a flush would have to merge as well.
 
-use super::Place;
+use super::NodeOrPiece;
 use crate::cache::pager::ReadMode;
 use crate::error::{Error, Result};
 use crate::merging::Merging;
@@ -37,7 +37,7 @@ pub(super) fn multi_get<K: AsRef<[u8]>>(
 ) -> Result<()> {
     let Some((root, height)) = view.root() else { return Ok(()) };
     let mut search = Search { view, mode, keys, stacks: vec![Stack::default(); keys.len()] };
-    mpsearch(&mut search, Place::Node(root), usize::from(height), 0..keys.len(), view.pager.pio_max())?;
+    mpsearch(&mut search, NodeOrPiece::Node(root), usize::from(height), 0..keys.len(), view.pager.pio_max())?;
     for (index, Stack { found: mut stack, .. }) in search.stacks.into_iter().enumerate() {
         stack.sort_unstable_by_key(|(age, _)| *age);
         let newest_first = stack.iter().map(|(_, change)| change.as_deref());
@@ -50,15 +50,15 @@ pub(super) fn multi_get<K: AsRef<[u8]>>(
 }
 
 impl<K: AsRef<[u8]>> mpsearch::Tree for Search<'_, K> {
-    type Place = Place;
+    type Place = NodeOrPiece;
     type Node = Node;
     type Error = Error;
 
-    fn read(&mut self, height: usize, group: &[Visit<Place>]) -> Result<Vec<Node>> {
+    fn read(&mut self, height: usize, group: &[Visit<NodeOrPiece>]) -> Result<Vec<Node>> {
         super::read(self.view, self.mode, height, group)
     }
 
-    fn fits(&self, _: usize, visits: &[Visit<Place>]) -> usize {
+    fn fits(&self, _: usize, visits: &[Visit<NodeOrPiece>]) -> usize {
         super::fits(self.view, visits)
     }
 
@@ -66,8 +66,8 @@ impl<K: AsRef<[u8]>> mpsearch::Tree for Search<'_, K> {
         &mut self,
         height: usize,
         node: Node,
-        visit: Visit<Place>,
-        below: &mut Vec<Visit<Place>>,
+        visit: Visit<NodeOrPiece>,
+        below: &mut Vec<Visit<NodeOrPiece>>,
     ) -> Result<()> {
         if height == 1
             && let Some(area) = self.view.log(node.name().id)
@@ -82,7 +82,7 @@ impl<K: AsRef<[u8]>> mpsearch::Tree for Search<'_, K> {
             for of_piece in wanted.chunk_by(|a, b| a.0 == b.0) {
                 let (piece, first) = of_piece[0];
                 let (_, last) = of_piece[of_piece.len() - 1];
-                below.push(Visit { place: Place::Piece(piece), keys: first..last + 1 });
+                below.push(Visit { place: NodeOrPiece::Piece(piece), keys: first..last + 1 });
             }
         }
         fan_out::<[u8], _, _>(
@@ -92,21 +92,21 @@ impl<K: AsRef<[u8]>> mpsearch::Tree for Search<'_, K> {
             |child| (child + 1 < node.count()).then(|| node.key(child + 1)),
             |child, keys| {
                 if keys.clone().any(|index| !node.lacks(child, self.keys[index].as_ref())) {
-                    below.push(Visit { place: Place::Node(node.child(child)), keys });
+                    below.push(Visit { place: NodeOrPiece::Node(node.child(child)), keys });
                 }
             },
         );
         Ok(())
     }
 
-    fn deliver(&mut self, group: Vec<(Visit<Place>, Node)>) -> Result<()> {
+    fn deliver(&mut self, group: Vec<(Visit<NodeOrPiece>, Node)>) -> Result<()> {
         for (visit, node) in group {
             for index in visit.keys {
                 let Ok(at) = node.search(self.keys[index].as_ref()) else { continue };
                 let stack = &mut self.stacks[index];
                 let found = match visit.place {
-                    Place::Node(_) => (stack.pieces.len(), Some(node.lasting(node.record(at).1))),
-                    Place::Piece(id) => match stack.pieces.iter().position(|piece| *piece == id) {
+                    NodeOrPiece::Node(_) => (stack.pieces.len(), Some(node.lasting(node.record(at).1))),
+                    NodeOrPiece::Piece(id) => match stack.pieces.iter().position(|piece| *piece == id) {
                         Some(age) => (age, node.logged_value(at).map(|value| node.lasting(value))),
                         // It was visited for another key.
                         None => continue,

@@ -47,21 +47,21 @@ impl Pieces {
 
     /// Looks up the pieces that the next leaf of the path needs in the cache, and pays their read cost. An error
     /// changes nothing.
-    pub fn look_up(&mut self, course: &ScanSpec, path: &mut Path) -> Result<()> {
-        self.take(course, path, |_| true).map(|_| ())
+    pub fn look_up(&mut self, spec: &ScanSpec, path: &mut Path) -> Result<()> {
+        self.take(spec, path, |_| true).map(|_| ())
     }
 
     /// The same, but only if all of them are in the cache; returns whether they are.
-    pub fn look_up_cached(&mut self, course: &ScanSpec, path: &mut Path) -> Result<bool> {
-        self.take(course, path, |is_cached| is_cached)
+    pub fn look_up_cached(&mut self, spec: &ScanSpec, path: &mut Path) -> Result<bool> {
+        self.take(spec, path, |is_cached| is_cached)
     }
 
-    fn take(&mut self, course: &ScanSpec, path: &mut Path, takes: impl Fn(bool) -> bool) -> Result<bool> {
-        let next = path.next_pieces(course);
+    fn take(&mut self, spec: &ScanSpec, path: &mut Path, takes: impl Fn(bool) -> bool) -> Result<bool> {
+        let next = path.next_pieces(spec);
         if next.is_empty() {
             return Ok(true);
         }
-        let view = course.view();
+        let view = spec.view();
         let found = next.into_iter().map(|piece| {
             let node = view.cached(piece.id, PIECE)?;
             Ok((piece, node))
@@ -70,7 +70,7 @@ impl Pieces {
         if !takes(found.iter().all(|(_, node)| node.is_some())) {
             return Ok(false);
         }
-        if let Some((block, runs)) = path.take_pieces(course, &found) {
+        if let Some((block, runs)) = path.take_pieces(spec, &found) {
             let place = |run| RunOfPiece { block, run, runs };
             self.0.extend(found.into_iter().map(|(piece, node)| (place(piece.run), piece.id, node)));
         }
@@ -80,11 +80,11 @@ impl Pieces {
 
 /// Puts a node of a short search into the cache. Nodes that were read ahead for nothing would only push out
 /// better ones.
-pub(super) fn keep(course: &ScanSpec, node: &Node) {
-    if let Some(address) = course.version.table.address(node.name().id)
-        && course.pager.cached(address).is_none()
+pub(super) fn keep(spec: &ScanSpec, node: &Node) {
+    if let Some(address) = spec.version.table.address(node.name().id)
+        && spec.pager.cached(address).is_none()
     {
-        course.pager.admit(address.position, node.clone());
+        spec.pager.admit(address.position, node.clone());
     }
 }
 
@@ -95,8 +95,8 @@ impl Group {
     }
 
     /// Asks for the leaves, and for the pieces that are not here.
-    pub fn ask(course: &ScanSpec, leaves: &[NodeId], pieces: Pieces, is_short: bool) -> Result<Self> {
-        let coming = course.view().ask(leaves, pieces.missing())?;
+    pub fn ask(spec: &ScanSpec, leaves: &[NodeId], pieces: Pieces, is_short: bool) -> Result<Self> {
+        let coming = spec.view().ask(leaves, pieces.missing())?;
         Ok(Self { is_short, leaves: Vec::new(), coming: Some((coming, leaves.len())), pieces })
     }
 
@@ -107,18 +107,18 @@ impl Group {
     }
 
     /// Takes in the nodes that were missing.
-    pub fn take_in(&mut self, course: &ScanSpec, mut nodes: Vec<Node>) {
+    pub fn take_in(&mut self, spec: &ScanSpec, mut nodes: Vec<Node>) {
         let Some((_, leaves)) = self.coming.take() else { return };
         let read = nodes.split_off(leaves.min(nodes.len()));
         self.leaves = nodes;
-        self.take_in_pieces(course, read);
+        self.take_in_pieces(spec, read);
     }
 
-    fn take_in_pieces(&mut self, course: &ScanSpec, read: Vec<Node>) {
+    fn take_in_pieces(&mut self, spec: &ScanSpec, read: Vec<Node>) {
         for ((_, _, piece), read) in self.pieces.0.iter_mut().filter(|(_, _, node)| node.is_none()).zip(read)
         {
             if self.is_short {
-                keep(course, &read);
+                keep(spec, &read);
             }
             *piece = Some(read);
         }
@@ -127,10 +127,10 @@ impl Group {
     /// Has the device begin to read the missing nodes, into spare buffers if there are any. `mine`: bytes
     /// that the walk has in flight already. Returns whether the reads are in flight, or nothing has to be
     /// read.
-    pub fn begin(&mut self, course: &ScanSpec, spare: &mut Vec<AlignedBuffer>, mine: usize) -> bool {
+    pub fn begin(&mut self, spec: &ScanSpec, spare: &mut Vec<AlignedBuffer>, mine: usize) -> bool {
         self.coming
             .as_mut()
-            .is_none_or(|(coming, _)| course.pager.begin(coming, spare, InFlightLimit::Shared { mine }))
+            .is_none_or(|(coming, _)| spec.pager.begin(coming, spare, InFlightLimit::Shared { mine }))
     }
 
     /// Bytes of memory that the group has in flight.
@@ -139,11 +139,11 @@ impl Group {
     }
 
     /// Waits for the reads, or reads now what was not begun. Buffers of begun reads become spare.
-    pub fn bring(mut self, course: &ScanSpec, spare: &mut Vec<AlignedBuffer>) -> Result<Arrived> {
+    pub fn bring(mut self, spec: &ScanSpec, spare: &mut Vec<AlignedBuffer>) -> Result<Arrived> {
         if let Some((coming, count)) = self.coming.take() {
             let read;
-            (self.leaves, read) = course.view().bring(coming, spare, count)?;
-            self.take_in_pieces(course, read);
+            (self.leaves, read) = spec.view().bring(coming, spare, count)?;
+            self.take_in_pieces(spec, read);
         }
         let Self { is_short, leaves, pieces, .. } = self;
         let pieces = pieces.0.into_iter().filter_map(|(place, _, node)| Some((place, node?)));

@@ -105,76 +105,76 @@ impl Grouping {
     }
 
     /// The next group, which is needed now; `None` at the end of the walk.
-    pub fn needed(&mut self, course: &ScanSpec) -> Result<Option<Group>> {
-        if self.is_begun { self.ask_needed(course) } else { self.begin(course) }
+    pub fn needed(&mut self, spec: &ScanSpec) -> Result<Option<Group>> {
+        if self.is_begun { self.ask_needed(spec) } else { self.begin(spec) }
     }
 
     /// The next group, read ahead of need: about `count` leaves and log pieces, or a few pieces more, of one
     /// or several blocks. `None` at the end of the walk.
-    pub fn ahead(&mut self, course: &ScanSpec, count: usize) -> Result<Option<Group>> {
-        if !self.has_more(course)? {
+    pub fn ahead(&mut self, spec: &ScanSpec, count: usize) -> Result<Option<Group>> {
+        if !self.has_more(spec)? {
             return Ok(None);
         }
         let (mut chosen, mut pieces) = (Chosen::default(), Pieces::default());
-        pieces.look_up(course, &mut self.path)?;
-        self.choose(course, &mut chosen, &mut pieces, count);
+        pieces.look_up(spec, &mut self.path)?;
+        self.choose(spec, &mut chosen, &mut pieces, count);
         while !chosen.is_full
             && chosen.ids.len() + pieces.len() < count
-            && self.enter_next_block(course, &mut pieces)
+            && self.enter_next_block(spec, &mut pieces)
         {
-            self.choose(course, &mut chosen, &mut pieces, count);
+            self.choose(spec, &mut chosen, &mut pieces, count);
         }
-        self.ask_for(course, &chosen, pieces).map(Some)
+        self.ask_for(spec, &chosen, pieces).map(Some)
     }
 
     /// How many more leaves are worth asking for ahead when the walk has reached, or needs, its leaf number
     /// `at`; `None` if the length is unknown.
-    pub fn worth_ahead(&self, course: &ScanSpec, at: usize) -> Option<usize> {
+    pub fn worth_ahead(&self, spec: &ScanSpec, at: usize) -> Option<usize> {
         // A walk that ends early leaves these reads to the device, which is busy with them all the same.
-        let goal = self.worth(course, at, &Chosen::default(), BYTES_A_ROUND)?;
-        Some((goal - self.asked).min(course.pager.pio_max() / 2))
+        let goal = self.worth(spec, at, &Chosen::default(), BYTES_A_ROUND)?;
+        Some((goal - self.asked).min(spec.pager.pio_max() / 2))
     }
 
     /// The same if the length is unknown: twice as many each time.
-    pub fn doubled_ahead(&mut self, course: &ScanSpec) -> usize {
-        self.doubling.grow().min(course.pager.pio_max() / 2)
+    pub fn doubled_ahead(&mut self, spec: &ScanSpec) -> usize {
+        self.doubling.grow().min(spec.pager.pio_max() / 2)
     }
 
     /// How many leaves in all are worth having been asked for, if the length is known. `at` is the number of
     /// the leaf that the walk has reached or needs; `chosen` leaves are counted as asked for.
-    fn worth(&self, course: &ScanSpec, at: usize, chosen: &Chosen, toll: u64) -> Option<usize> {
+    fn worth(&self, spec: &ScanSpec, at: usize, chosen: &Chosen, toll: u64) -> Option<usize> {
         let asked = self.asked + chosen.ids.len();
         // The other leaves are assumed to have the average length of those.
         let leaf_len = (self.asked_bytes + chosen.bytes).checked_div(asked as u64).unwrap_or(self.first_len);
-        course.pager.lengths.worth(course.kind(), at, asked, leaf_len, toll)
+        spec.pager.lengths.worth(spec.kind(), at, asked, leaf_len, toll)
     }
 
     /// Descends to where the walk begins, and asks for the first group.
-    fn begin(&mut self, course: &ScanSpec) -> Result<Option<Group>> {
+    fn begin(&mut self, spec: &ScanSpec) -> Result<Option<Group>> {
         self.is_begun = true;
-        let leaf = match self.path.begin(course)? {
+        let leaf = match self.path.begin(spec)? {
             Beginning::Nowhere => return Ok(None),
             Beginning::Root(leaf) => {
-                let leaf = course.view().node(leaf, 0)?;
+                let leaf = spec.view().node(leaf, 0)?;
                 return Ok(Some(Group::here(vec![leaf], Pieces::default())));
             }
             Beginning::Leaf(leaf) => leaf,
         };
-        let pio_max = course.pager.pio_max();
-        self.first_len = (course.view().memory_len_of(leaf) as u64).max(1);
+        let pio_max = spec.pager.pio_max();
+        self.first_len = (spec.view().memory_len_of(leaf) as u64).max(1);
         self.first = FIRST.div_ceil(self.first_len as usize).min(pio_max);
         self.doubling = ReadAhead::beginning_with(self.first, pio_max);
-        self.ask_needed(course)
+        self.ask_needed(spec)
     }
 
-    fn ask_needed(&mut self, course: &ScanSpec) -> Result<Option<Group>> {
-        if !self.has_more(course)? {
+    fn ask_needed(&mut self, spec: &ScanSpec) -> Result<Option<Group>> {
+        if !self.has_more(spec)? {
             return Ok(None);
         }
         let mut pieces = Pieces::default();
-        pieces.look_up(course, &mut self.path)?;
+        pieces.look_up(spec, &mut self.path)?;
         if pieces.missing().next().is_none() {
-            let leaves = self.cached_leaves(course, &mut pieces)?;
+            let leaves = self.cached_leaves(spec, &mut pieces)?;
             if !leaves.is_empty() {
                 return Ok(Some(Group::here(leaves, pieces)));
             }
@@ -182,50 +182,50 @@ impl Grouping {
         self.has_read = true;
         let needed = self.asked + 1;
         let mut chosen = Chosen::default();
-        let Some(goal) = self.worth(course, needed, &chosen, 0) else {
+        let Some(goal) = self.worth(spec, needed, &chosen, 0) else {
             let count = self.doubling.grow();
             self.is_long = count > self.first;
-            self.choose(course, &mut chosen, &mut pieces, count);
-            return self.ask_for(course, &chosen, pieces).map(Some);
+            self.choose(spec, &mut chosen, &mut pieces, count);
+            return self.ask_for(spec, &chosen, pieces).map(Some);
         };
-        let pio_max = course.pager.pio_max();
+        let pio_max = spec.pager.pio_max();
         let most = (pio_max / 2).max(1);
         let mut count = (goal - self.asked).min(most);
-        self.choose(course, &mut chosen, &mut pieces, count);
+        self.choose(spec, &mut chosen, &mut pieces, count);
         // Goes beyond the end of the block if the pieces there cost less than a second read later.
         while !chosen.is_full
             && chosen.ids.len() < count
-            && let Some(toll) = self.path.toll(course)
-            && let Some(goal) = self.worth(course, needed, &chosen, toll)
+            && let Some(toll) = self.path.toll(spec)
+            && let Some(goal) = self.worth(spec, needed, &chosen, toll)
             && goal > self.asked + chosen.ids.len()
-            && self.enter_next_block(course, &mut pieces)
+            && self.enter_next_block(spec, &mut pieces)
         {
             count = (goal - self.asked).min(most);
-            self.choose(course, &mut chosen, &mut pieces, count);
+            self.choose(spec, &mut chosen, &mut pieces, count);
         }
         // If this walk becomes longer than any before, doubling starts from here.
         self.doubling = ReadAhead::beginning_with(self.first.max(chosen.ids.len() + 1), pio_max);
-        self.ask_for(course, &chosen, pieces).map(Some)
+        self.ask_for(spec, &chosen, pieces).map(Some)
     }
 
     /// Chooses the next leaves of the block with the pieces that they need, up to `count` leaves in all and
     /// within the buffer limit. An error with a piece is kept until the walk reaches its leaf: the leaves
     /// chosen before are complete.
-    fn choose(&mut self, course: &ScanSpec, chosen: &mut Chosen, pieces: &mut Pieces, count: usize) {
+    fn choose(&mut self, spec: &ScanSpec, chosen: &mut Chosen, pieces: &mut Pieces, count: usize) {
         while chosen.ids.len() < count
-            && let Some(id) = self.path.peek_leaf(course)
+            && let Some(id) = self.path.peek_leaf(spec)
         {
-            let bytes = chosen.bytes + course.view().memory_len_of(id) as u64;
-            if bytes > course.pager.reader.buffers_max() && !chosen.ids.is_empty() {
+            let bytes = chosen.bytes + spec.view().memory_len_of(id) as u64;
+            if bytes > spec.pager.reader.buffers_max() && !chosen.ids.is_empty() {
                 chosen.is_full = true;
                 return;
             }
-            if let Err(error) = pieces.look_up(course, &mut self.path) {
+            if let Err(error) = pieces.look_up(spec, &mut self.path) {
                 self.failed = Some(error);
                 chosen.is_full = true;
                 return;
             }
-            self.path.next_leaf(course);
+            self.path.next_leaf(spec);
             chosen.ids.push(id);
             chosen.bytes = bytes;
         }
@@ -233,9 +233,9 @@ impl Grouping {
 
     /// Moves to the next block, if there is one. An error with it is kept until the walk reaches it: the
     /// leaves chosen before are complete.
-    fn enter_next_block(&mut self, course: &ScanSpec, pieces: &mut Pieces) -> bool {
-        let next = match self.path.next_block(course) {
-            Ok(true) => pieces.look_up(course, &mut self.path),
+    fn enter_next_block(&mut self, spec: &ScanSpec, pieces: &mut Pieces) -> bool {
+        let next = match self.path.next_block(spec) {
+            Ok(true) => pieces.look_up(spec, &mut self.path),
             Ok(false) => return false,
             Err(error) => Err(error),
         };
@@ -244,31 +244,29 @@ impl Grouping {
     }
 
     /// Asks for the chosen leaves.
-    fn ask_for(&mut self, course: &ScanSpec, chosen: &Chosen, pieces: Pieces) -> Result<Group> {
+    fn ask_for(&mut self, spec: &ScanSpec, chosen: &Chosen, pieces: Pieces) -> Result<Group> {
         self.asked += chosen.ids.len();
         self.asked_bytes += chosen.bytes;
         let is_short = self.asked <= self.first || self.asked_bytes <= SHORT;
-        Group::ask(course, &chosen.ids, pieces, is_short)
+        Group::ask(spec, &chosen.ids, pieces, is_short)
     }
 
     /// Whether there are more leaves; if so, the path then leads to the first of them.
-    fn has_more(&mut self, course: &ScanSpec) -> Result<bool> {
+    fn has_more(&mut self, spec: &ScanSpec) -> Result<bool> {
         match self.failed.take() {
             Some(error) => Err(error),
-            None => self.path.has_more(course),
+            None => self.path.has_more(spec),
         }
     }
 
     /// The next leaves of the block that are in the cache, but not many more than a short scan needs. An error
     /// is kept until the walk reaches its leaf.
-    fn cached_leaves(&mut self, course: &ScanSpec, pieces: &mut Pieces) -> Result<Vec<Node>> {
+    fn cached_leaves(&mut self, spec: &ScanSpec, pieces: &mut Pieces) -> Result<Vec<Node>> {
         let mut leaves = Vec::new();
         while leaves.len() < CACHED {
-            let Some(id) = self.path.peek_leaf(course) else { break };
-            let leaf = match course.view().cached(id, 0) {
-                Ok(Some(leaf)) => {
-                    pieces.look_up_cached(course, &mut self.path).map(|all| all.then_some(leaf))
-                }
+            let Some(id) = self.path.peek_leaf(spec) else { break };
+            let leaf = match spec.view().cached(id, 0) {
+                Ok(Some(leaf)) => pieces.look_up_cached(spec, &mut self.path).map(|all| all.then_some(leaf)),
                 missing => missing,
             };
             let leaf = match leaf {
@@ -280,9 +278,9 @@ impl Grouping {
                     break;
                 }
             };
-            self.path.next_leaf(course);
+            self.path.next_leaf(spec);
             self.asked += 1;
-            self.asked_bytes += course.view().memory_len_of(id) as u64;
+            self.asked_bytes += spec.view().memory_len_of(id) as u64;
             leaves.push(leaf);
         }
         Ok(leaves)

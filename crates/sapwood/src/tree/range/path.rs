@@ -102,16 +102,16 @@ struct Crossed {
 
 impl Crossing {
     /// Where the walk begins in the block, or enters it.
-    fn begin(course: &ScanSpec, block: &Node, area: &Arc<LogArea>) -> Self {
-        let runs = area.runs().map(|row| {
-            let left = match (course.direction, &course.low, &course.high) {
+    fn begin(spec: &ScanSpec, block: &Node, area: &Arc<LogArea>) -> Self {
+        let runs = area.runs().map(|run| {
+            let left = match (spec.direction, &spec.low, &spec.high) {
                 (Direction::Up, Bound::Included(from) | Bound::Excluded(from), _) => {
-                    row.piece_for(from)..row.pieces.len()
+                    run.piece_for(from)..run.pieces.len()
                 }
                 (Direction::Down, _, Bound::Included(from) | Bound::Excluded(from)) => {
-                    0..row.piece_for(from) + 1
+                    0..run.piece_for(from) + 1
                 }
-                (_, _, _) => 0..row.pieces.len(),
+                (_, _, _) => 0..run.pieces.len(),
             };
             Crossed { left, was_read: false }
         });
@@ -120,28 +120,28 @@ impl Crossing {
 
     /// The pieces that the walk needs next, up to a separator or to the end of the block, and none beyond the
     /// far bound. By runs, oldest first.
-    fn next(&self, course: &ScanSpec, separator: Option<&[u8]>) -> Vec<NextPiece> {
+    fn next(&self, spec: &ScanSpec, separator: Option<&[u8]>) -> Vec<NextPiece> {
         let mut next = Vec::new();
-        for (index, (row, crossed)) in self.area.runs().zip(&self.runs).enumerate() {
+        for (index, (run, crossed)) in self.area.runs().zip(&self.runs).enumerate() {
             let Range { start, end } = crossed.left;
             if start >= end {
                 continue;
             }
-            let named = |at: usize| NextPiece { run: index, id: row.pieces.at(at) };
-            match course.direction {
+            let named = |at: usize| NextPiece { run: index, id: run.pieces.at(at) };
+            match spec.direction {
                 Direction::Up => {
-                    let to = row.pieces_while(|fence| {
-                        separator.is_none_or(|separator| fence < separator) && below_high(fence, &course.high)
+                    let to = run.pieces_while(|fence| {
+                        separator.is_none_or(|separator| fence < separator) && below_high(fence, &spec.high)
                     });
                     next.extend((start..to.min(end)).map(named));
                 }
                 Direction::Down => {
-                    let bound = match &course.low {
+                    let bound = match &spec.low {
                         Bound::Included(low) | Bound::Excluded(low) => Some(&low[..]),
                         Bound::Unbounded => None,
                     };
                     // The higher of the two; `None` is the lowest.
-                    let from = separator.max(bound).map_or(0, |low| row.piece_for(low));
+                    let from = separator.max(bound).map_or(0, |low| run.piece_for(low));
                     next.extend((from.max(start)..end).rev().map(named));
                 }
             }
@@ -177,13 +177,13 @@ pub(super) enum Beginning {
 
 impl Path {
     /// Goes to the leaf where the walk begins.
-    pub fn begin(&mut self, course: &ScanSpec) -> Result<Beginning> {
-        let view = course.view();
+    pub fn begin(&mut self, spec: &ScanSpec) -> Result<Beginning> {
+        let view = spec.view();
         let Some((mut id, height)) = view.root() else { return Ok(Beginning::Nowhere) };
         for level in (1..=height).rev() {
             let node = view.node(id, level)?;
-            let child = course.first_child(&node);
-            self.enter(course, level, &node);
+            let child = spec.first_child(&node);
+            self.enter(spec, level, &node);
             id = node.child(child);
             self.nodes.push((node, child));
         }
@@ -191,41 +191,41 @@ impl Path {
     }
 
     /// Notes the block's log area when the walk enters the children of a level-1 node.
-    fn enter(&mut self, course: &ScanSpec, level: u8, node: &Node) {
+    fn enter(&mut self, spec: &ScanSpec, level: u8, node: &Node) {
         if level == 1 {
-            let view = course.view();
+            let view = spec.view();
             let area = view.log(node.name().id);
-            self.crossing = area.map(|area| Crossing::begin(course, node, area));
+            self.crossing = area.map(|area| Crossing::begin(spec, node, area));
         }
     }
 
     /// The log pieces that the next leaf needs, without those that earlier leaves needed.
-    pub fn next_pieces(&self, course: &ScanSpec) -> Vec<NextPiece> {
-        let (Some(crossing), Some((_, behind))) = (&self.crossing, self.peek_child(course, 0)) else {
+    pub fn next_pieces(&self, spec: &ScanSpec) -> Vec<NextPiece> {
+        let (Some(crossing), Some((_, behind))) = (&self.crossing, self.peek_child(spec, 0)) else {
             return Vec::new();
         };
-        let separator = match course.direction {
+        let separator = match spec.direction {
             Direction::Up => behind,
             // The leaf's own; the first one has none.
             Direction::Down => behind.wrapping_add(1),
         };
         let has_one = separator < crossing.block.count() && separator > 0;
-        crossing.next(course, has_one.then(|| crossing.block.key(separator)))
+        crossing.next(spec, has_one.then(|| crossing.block.key(separator)))
     }
 
     /// Takes these pieces, which are all that the next leaf needs (some were in the cache), and pays their
     /// read cost. Returns the block, and the number of its runs.
     pub fn take_pieces(
         &mut self,
-        course: &ScanSpec,
+        spec: &ScanSpec,
         pieces: &[(NextPiece, Option<Node>)],
     ) -> Option<(NodeId, usize)> {
         let Crossing { block, area, runs } = self.crossing.as_mut()?;
-        let view = course.view();
+        let view = spec.view();
         let mut needed = Needed::default();
         for (NextPiece { run, id }, cached) in pieces {
             let crossed = &mut runs[*run];
-            match course.direction {
+            match spec.direction {
                 Direction::Up => crossed.left.start += 1,
                 Direction::Down => crossed.left.end -= 1,
             }
@@ -248,62 +248,62 @@ impl Path {
     /// Bytes that a search pays for entering the next block: one piece of each run, unless it is in the
     /// cache. `None` if the search ends before that block, if the block has another parent than this one, or
     /// if its node is not in the cache.
-    pub fn toll(&self, course: &ScanSpec) -> Option<u64> {
+    pub fn toll(&self, spec: &ScanSpec) -> Option<u64> {
         let (node, at) = self.nodes.get(self.nodes.len().checked_sub(2)?)?;
-        let next = match course.direction {
+        let next = match spec.direction {
             Direction::Up => *at + 1,
             Direction::Down => at.checked_sub(1)?,
         };
-        if next >= node.count() || !course.reaches(node, next) {
+        if next >= node.count() || !spec.reaches(node, next) {
             return None;
         }
-        let view = course.view();
+        let view = spec.view();
         let block = node.child(next);
-        course.pager.cached(view.version.table.address(block)?)?;
+        spec.pager.cached(view.version.table.address(block)?)?;
         let Some(area) = view.log(block) else { return Some(0) };
-        let first = area.runs().filter_map(|row| match course.direction {
-            Direction::Up => row.pieces.iter().next(),
-            Direction::Down => row.pieces.iter().next_back(),
+        let first = area.runs().filter_map(|run| match spec.direction {
+            Direction::Up => run.pieces.iter().next(),
+            Direction::Down => run.pieces.iter().next_back(),
         });
         let missing = first.filter_map(|piece| view.version.table.address(piece));
-        let missing = missing.filter(|address| course.pager.cached(*address).is_none());
+        let missing = missing.filter(|address| spec.pager.cached(*address).is_none());
         Some(missing.map(|address| u64::from(address.len()) + BYTES_A_PIECE).sum())
     }
 
     /// Whether there are more leaves, in this block or another; if so, the path then leads to the first of
     /// them.
-    pub fn has_more(&mut self, course: &ScanSpec) -> Result<bool> {
-        Ok(self.peek_leaf(course).is_some() || self.next_block(course)?)
+    pub fn has_more(&mut self, spec: &ScanSpec) -> Result<bool> {
+        Ok(self.peek_leaf(spec).is_some() || self.next_block(spec)?)
     }
 
     /// The next leaf of the block, without moving.
-    pub fn peek_leaf(&self, course: &ScanSpec) -> Option<NodeId> {
-        self.peek_child(course, 0).map(|(id, _)| id)
+    pub fn peek_leaf(&self, spec: &ScanSpec) -> Option<NodeId> {
+        self.peek_child(spec, 0).map(|(id, _)| id)
     }
 
     /// The next leaf of the block; moves past it.
-    pub fn next_leaf(&mut self, course: &ScanSpec) -> Option<NodeId> {
-        self.next_child(course, 0)
+    pub fn next_leaf(&mut self, spec: &ScanSpec) -> Option<NodeId> {
+        self.next_child(spec, 0)
     }
 
     /// The next child, if the walk needs one, of the node `up` levels above level 1; moves past it.
-    fn next_child(&mut self, course: &ScanSpec, up: usize) -> Option<NodeId> {
-        let (child, behind) = self.peek_child(course, up)?;
+    fn next_child(&mut self, spec: &ScanSpec, up: usize) -> Option<NodeId> {
+        let (child, behind) = self.peek_child(spec, up)?;
         let index = self.nodes.len().checked_sub(1 + up)?;
         self.nodes[index].1 = behind;
         Some(child)
     }
 
     /// As [`Path::next_child`], without moving. Also returns the position behind the child.
-    fn peek_child(&self, course: &ScanSpec, up: usize) -> Option<(NodeId, usize)> {
+    fn peek_child(&self, spec: &ScanSpec, up: usize) -> Option<(NodeId, usize)> {
         let index = self.nodes.len().checked_sub(1 + up)?;
         let (node, child) = &self.nodes[index];
         let child = *child;
         if child >= node.count() {
             return None;
         }
-        course.reaches(node, child).then(|| {
-            let behind = match course.direction {
+        spec.reaches(node, child).then(|| {
+            let behind = match spec.direction {
                 Direction::Up => child + 1,
                 Direction::Down => child.checked_sub(1).unwrap_or(usize::MAX),
             };
@@ -313,15 +313,15 @@ impl Path {
 
     /// Replaces the level-1 node, whose wanted children were all visited, by the next one. Returns false at
     /// the end.
-    pub fn next_block(&mut self, course: &ScanSpec) -> Result<bool> {
-        let view = course.view();
+    pub fn next_block(&mut self, spec: &ScanSpec) -> Result<bool> {
+        let view = spec.view();
         let height = self.nodes.len();
         // From below: the first level that has a further child. Above level 1 the path holds the child being
         // visited (it was not consumed on the way down), so step over that first.
         for up in 1..height {
             let index = height - 1 - up;
             let (node, at) = &mut self.nodes[index];
-            let next = match course.direction {
+            let next = match spec.direction {
                 Direction::Up => *at + 1,
                 Direction::Down => at.checked_sub(1).unwrap_or(usize::MAX),
             };
@@ -329,14 +329,14 @@ impl Path {
                 continue;
             }
             *at = next;
-            let Some(mut id) = self.next_child(course, up) else { return Ok(false) };
+            let Some(mut id) = self.next_child(spec, up) else { return Ok(false) };
             // `next_child` moved on; an inner level above level 1 names the child being visited.
             self.nodes[index].1 = next;
             self.nodes.truncate(index + 1);
             for level in (1..=(up as u8)).rev() {
                 let node = view.node(id, level)?;
-                let child = if course.direction == Direction::Up { 0 } else { node.count() - 1 };
-                self.enter(course, level, &node);
+                let child = if spec.direction == Direction::Up { 0 } else { node.count() - 1 };
+                self.enter(spec, level, &node);
                 id = node.child(child);
                 self.nodes.push((node, child));
             }

@@ -81,23 +81,23 @@ impl Groups {
     }
 
     /// The next group; `None` at the end of the walk.
-    pub fn next(&mut self, course: &ScanSpec) -> Result<Option<Arrived>> {
+    pub fn next(&mut self, spec: &ScanSpec) -> Result<Option<Arrived>> {
         let group = match self.ahead.pop_front() {
             Some(group) => group?,
-            None => self.grouping.needed(course)?,
+            None => self.grouping.needed(spec)?,
         };
         let Some(mut group) = group else { return Ok(None) };
-        self.begin_with_those_behind(course, &mut group);
-        let arrived = group.bring(course, &mut self.spare)?;
+        self.begin_with_those_behind(spec, &mut group);
+        let arrived = group.bring(spec, &mut self.spare)?;
         self.consumed += self.size;
         self.size = arrived.leaves.len();
         Ok(Some(arrived))
     }
 
     /// The first group, which is not read yet, of a walk that has not begun.
-    pub fn first(&mut self, course: &ScanSpec) -> Option<&mut Group> {
+    pub fn first(&mut self, spec: &ScanSpec) -> Option<&mut Group> {
         if self.entered == 0 && self.ahead.is_empty() {
-            let first = self.grouping.needed(course);
+            let first = self.grouping.needed(spec);
             self.ahead.push_back(first);
         }
         self.ahead.front_mut()?.as_mut().ok()?.as_mut()
@@ -111,61 +111,61 @@ impl Groups {
     }
 
     /// The walk reaches a leaf, at which it may rest. `left` leaves of the present group come behind it.
-    pub fn enter(&mut self, course: &ScanSpec, left: usize, is_last: bool) {
+    pub fn enter(&mut self, spec: &ScanSpec, left: usize, is_last: bool) {
         self.entered += 1;
         if !is_last {
-            self.read_ahead(course, left);
+            self.read_ahead(spec, left);
         }
         self.spare.clear();
     }
 
     /// Begins a group that is needed now together with the next ones, if it is known that those will be
     /// needed.
-    fn begin_with_those_behind(&mut self, course: &ScanSpec, group: &mut Group) {
+    fn begin_with_those_behind(&mut self, spec: &ScanSpec, group: &mut Group) {
         let at = self.entered + 1;
         let others = self.aloft();
-        if (self.count_ahead(course, at) > Some(0) || !self.ahead.is_empty())
-            && group.begin(course, &mut self.spare, others)
+        if (self.count_ahead(spec, at) > Some(0) || !self.ahead.is_empty())
+            && group.begin(spec, &mut self.spare, others)
         {
-            self.read_ahead_as_known(course, at, group.aloft());
+            self.read_ahead_as_known(spec, at, group.aloft());
         }
     }
 
     /// Begins the next groups if they will be needed: if most walks go on that long, or, if the length is
     /// unknown, one group if this walk is long and has come far enough.
-    fn read_ahead(&mut self, course: &ScanSpec, left: usize) {
-        if self.read_ahead_as_known(course, self.entered, 0).is_some() || !self.ahead.is_empty() {
+    fn read_ahead(&mut self, spec: &ScanSpec, left: usize) {
+        if self.read_ahead_as_known(spec, self.entered, 0).is_some() || !self.ahead.is_empty() {
             return;
         }
         // So a walk that ends here has read for nothing at most twice what it has consumed.
         if self.grouping.is_long() && (self.consumed >= self.size || 2 * left <= self.size) {
-            let count = self.grouping.doubled_ahead(course);
-            self.begin_ahead(course, count, 0);
+            let count = self.grouping.doubled_ahead(spec);
+            self.begin_ahead(spec, count, 0);
         }
     }
 
     /// Begins the groups that will be needed when the walk has reached, or needs, its leaf number `at`;
     /// `None` if the length is unknown. `besides` bytes are in flight in addition to the groups ahead.
-    fn read_ahead_as_known(&mut self, course: &ScanSpec, at: usize, besides: usize) -> Option<()> {
+    fn read_ahead_as_known(&mut self, spec: &ScanSpec, at: usize, besides: usize) -> Option<()> {
         loop {
             // A group that there was no memory for may fit by now. If a device does not read ahead, one group
             // is enough.
             let mine = besides + self.aloft();
             if let Some(Ok(Some(last))) = self.ahead.back_mut()
-                && !last.begin(course, &mut self.spare, mine)
+                && !last.begin(spec, &mut self.spare, mine)
             {
                 return Some(());
             }
-            match self.count_ahead(course, at)? {
+            match self.count_ahead(spec, at)? {
                 0 => return Some(()),
-                count => self.begin_ahead(course, count, mine),
+                count => self.begin_ahead(spec, count, mine),
             }
         }
     }
 
     /// How many leaves the next group ahead should have then; 0 if there should be none, `None` if the length
     /// is unknown.
-    fn count_ahead(&mut self, course: &ScanSpec, at: usize) -> Option<usize> {
+    fn count_ahead(&mut self, spec: &ScanSpec, at: usize) -> Option<usize> {
         let is_over = self.ahead.back().is_some_and(|last| !matches!(last, Ok(Some(_))));
         if !self.grouping.has_read() || is_over || self.ahead.len() >= FLIGHTS {
             return Some(0);
@@ -173,7 +173,7 @@ impl Groups {
         if at < self.answer_until {
             return self.answer;
         }
-        let count = self.grouping.worth_ahead(course, at);
+        let count = self.grouping.worth_ahead(spec, at);
         if matches!(count, None | Some(0)) {
             // The answer changes as the walk goes on, but not with every leaf.
             self.answer_until = at + (self.grouping.asked().saturating_sub(at) / 4).max(1);
@@ -183,13 +183,13 @@ impl Groups {
     }
 
     /// Begins a group of `count` leaves. `mine` bytes are in flight already.
-    fn begin_ahead(&mut self, course: &ScanSpec, count: usize, mine: usize) {
+    fn begin_ahead(&mut self, spec: &ScanSpec, count: usize, mine: usize) {
         if count == 0 {
             return;
         }
-        let mut group = self.grouping.ahead(course, count);
+        let mut group = self.grouping.ahead(spec, count);
         if let Ok(Some(group)) = &mut group {
-            group.begin(course, &mut self.spare, mine);
+            group.begin(spec, &mut self.spare, mine);
         }
         self.ahead.push_back(group);
     }

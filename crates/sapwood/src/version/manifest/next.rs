@@ -134,7 +134,7 @@ impl NextManifest {
 mod tests {
     use super::*;
     use crate::database_id::DatabaseId;
-    use crate::storage::mapping_table::{Address, Lens, Position};
+    use crate::storage::mapping_table::{Address, NodeLengths, Position};
     use crate::storage::node::NodeId;
     use crate::storage::segment::{Segment, Slots};
     use crate::version::current;
@@ -187,7 +187,7 @@ mod tests {
             let at = self.written;
             let address = |index: usize| {
                 let position = Position(SPAN + at + index as u64 * u64::from(LEN));
-                Address::new(position, Lens::of(LEN as usize, LEN as usize), index as u32)
+                Address::new(position, NodeLengths::of(LEN as usize, LEN as usize), index as u32)
             };
             let set: Vec<_> = ids.enumerate().map(|(index, id)| (NodeId(id), address(index))).collect();
             let used = at + set.len() as u64 * u64::from(LEN);

@@ -176,7 +176,7 @@ fn apply_catalog(version: &mut Version, edit: &Edit) {
     parts.extend(edit.trees.iter().map(|tree| of(&|part| part.trees.push(tree.clone()))));
     parts.extend(edit.dropped.iter().map(|id| of(&|part| part.dropped.push(*id))));
     parts.extend(edit.names.iter().map(|name| of(&|part| part.names.push(name.clone()))));
-    parts.extend(edit.lives.iter().map(|life| of(&|part| part.lives.push(*life))));
+    parts.extend(edit.ttls.iter().map(|ttl| of(&|part| part.ttls.push(*ttl))));
     parts.extend(edit.merges.iter().map(|merging| of(&|part| part.merges.push(merging.clone()))));
     parts.extend(edit.durabilities.iter().map(|one| of(&|part| part.durabilities.push(*one))));
     parts.extend(edit.compressions.iter().map(|one| of(&|part| part.compressions.push(*one))));

@@ -462,7 +462,7 @@ fn cleansing_ends_with_what_goes_ahead_beside_it() {
         let begun = Arc::new(AtomicBool::new(false));
         let task = {
             let (engine, begun) = (Arc::clone(engine), Arc::clone(&begun));
-            Arc::clone(&engine.pool).begin_if_free("a test", move || {
+            Arc::clone(&engine.pool).try_submit("a test", move || {
                 begun.store(true, SeqCst);
                 match way {
                     Way::Short | Way::Refused => {}
