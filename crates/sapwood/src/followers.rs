@@ -23,7 +23,7 @@ pub(crate) mod registration;
 use crate::database_id::DatabaseId;
 use crate::lock_order::{RankedMutex, rank};
 use crate::operation::SeqNo;
-use crate::storage::segment::Slots;
+use crate::storage::slots::Slots;
 use durable::{Durable, Publication};
 use psync::Volume;
 use registration::{Registered, is_registration};

@@ -11,7 +11,7 @@ use crate::pool::Pool;
 use crate::publish::Publisher;
 pub(crate) use crate::reserve::User as ReserveUser;
 use crate::reserve::{Reserve, Work};
-use crate::storage::segment::{Extent, GRANULE, Slots, granules};
+use crate::storage::slots::{Extent, GRANULE, Slots, granules};
 use crate::storage::writer::segment_capacity;
 use crate::wal::KeptGenerations;
 use psync::{FileId, Volume};
@@ -197,7 +197,7 @@ impl Space {
 #[cfg(test)]
 mod tests {
     use crate::background::cleanse::tests::with_due;
-    use crate::storage::segment::Extent;
+    use crate::storage::slots::Extent;
     use psync::{Fault, Filter, OperationKind, Repeat, Simulated};
 
     #[test]

@@ -17,6 +17,7 @@ pub(crate) mod node;
 pub(crate) mod packed;
 pub(crate) mod reader;
 pub(crate) mod segment;
+pub(crate) mod slots;
 pub(crate) mod striped;
 pub(crate) mod unused;
 pub(crate) mod write_behind;

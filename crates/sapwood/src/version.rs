@@ -378,7 +378,7 @@ mod tests {
     use super::*;
     use crate::log_area::maplet::KeyHash;
     use crate::storage::mapping_table::NodeLengths;
-    use crate::storage::segment::Slots;
+    use crate::storage::slots::Slots;
     use crate::version::checkpoint::Checkpoint;
 
     #[test]

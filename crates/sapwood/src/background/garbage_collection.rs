@@ -31,7 +31,7 @@ const SLACK: u64 = 2 << 20;
 const PINNED_PERCENT: u64 = 50;
 
 /// The data file may be longer than its segments by this part (1/2) and by so many granules (4 MiB) before its end is
-/// moved. The lowest place comes first then (`storage/segment.rs`). While a thread waits, by so many (48 MiB).
+/// moved. The lowest place comes first then (`storage/slots.rs`). While a thread waits, by so many (48 MiB).
 const LONGER: u32 = 2;
 const LONGER_SLACK: u32 = 64;
 const LONGER_BEARABLE: u32 = 768;

@@ -572,7 +572,7 @@ impl std::fmt::Debug for Database {
 
 #[cfg(test)]
 mod tests {
-    use crate::storage::segment::Extent;
+    use crate::storage::slots::Extent;
     use crate::{Database, Error};
     use psync::{FileId, PassThrough, Simulated, Volume};
     use std::ops::Range;

@@ -41,7 +41,7 @@ use crate::pool::Pool;
 use crate::publish::Publisher;
 use crate::reserve::Reserve;
 use crate::space::Space;
-use crate::storage::segment::Slots;
+use crate::storage::slots::Slots;
 use crate::tree_writer::TreeWriter;
 use crate::version::Version;
 use psync::{FileId, Volume};

@@ -35,7 +35,7 @@ use crate::lock_order::{RankedMutex, rank};
 use crate::merging::MergeOperators;
 use crate::operation::{Operation, Operations};
 use crate::opq::Opq;
-use crate::storage::segment::Slots;
+use crate::storage::slots::Slots;
 use crate::version::Version;
 use crate::version::current::{self, Current};
 use crate::version::manifest;

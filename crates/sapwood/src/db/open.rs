@@ -35,7 +35,7 @@ use crate::publish::PublishContext;
 use crate::reserve;
 use crate::spans::span;
 use crate::storage::data_file::DataFile;
-use crate::storage::segment::{GRANULE, Slots, granules};
+use crate::storage::slots::{GRANULE, Slots, granules};
 use crate::storage::unused::unused;
 use crate::storage::write_behind::WriteBehind;
 use crate::storage::writer::Writer;

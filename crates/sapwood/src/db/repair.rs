@@ -52,7 +52,7 @@ use crate::merging::is_operands;
 use crate::operation::{KeyRange, KeyspaceId};
 use crate::source::{FileSource, Window};
 use crate::storage::frames::Frames;
-use crate::storage::segment::Slots;
+use crate::storage::slots::Slots;
 use crate::version::current::{self, Current};
 use crate::version::{Tree, Version};
 use crate::wal;

@@ -9,7 +9,8 @@
 use crate::lock_order::{RankedMutex, rank};
 use crate::storage::mapping_table::MappingTable;
 use crate::storage::node::{HEADER as NODE_HEADER, NodeId};
-use crate::storage::segment::{Segment, Slots, granules};
+use crate::storage::segment::Segment;
+use crate::storage::slots::{Slots, granules};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

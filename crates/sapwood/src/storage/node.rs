@@ -30,9 +30,18 @@
 //! Invariants of a decoded node: entries lie in order without gap or overlap, keys ascend strictly, leaves have
 //! keys of 1 to `KEY_LEN_MAX` bytes. Every byte has been checked, so access cannot fail afterwards.
 
+mod decode;
+mod encode;
+mod refusal;
+
+pub(crate) use decode::{Header, decode_header, stored_len};
+#[cfg(any(fuzzing, test))]
+pub(crate) use encode::seal;
+pub(crate) use encode::{ChildPayload, change_payload, encode, put_checksum, put_header};
+pub(crate) use refusal::{Refusal, refuse};
+
 use crate::bytecode::{Reader, compare_bytes, varint_len};
 use crate::operation::KeyspaceId;
-use crate::storage::entries::Entries;
 use bytes::Bytes;
 use std::cmp::Ordering;
 
@@ -81,25 +90,6 @@ const ID: usize = 8;
 /// The tag after the id of a lone leaf (format).
 const LONE: u8 = 1;
 
-/// A child's id, and the mark if it is lone, as the payload of an entry.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ChildPayload {
-    bytes: [u8; ID + 1],
-    len: usize,
-}
-
-impl ChildPayload {
-    pub fn of(id: NodeId, is_lone: bool) -> Self {
-        let mut bytes = [LONE; ID + 1];
-        bytes[..ID].copy_from_slice(&id.0.to_le_bytes());
-        Self { bytes, len: ID + usize::from(is_lone) }
-    }
-
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
-}
-
 /// The identity of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Name {
@@ -122,50 +112,6 @@ fn kind_of(level: u8) -> u8 {
         PIECE => KIND_PIECE,
         _ => KIND_INNER,
     }
-}
-
-/// The parts of a log piece's payload for a change.
-pub(crate) fn change_payload(value: Option<&[u8]>) -> [&[u8]; 2] {
-    value.map_or([&[REMOVED], &[]], |value| [&[PUT], value])
-}
-
-/// Encodes the first `count` entries (at least one, in key order) as a node into `out`, which is cleared first.
-/// Returns the CRC.
-pub(crate) fn encode(out: &mut Vec<u8>, name: Name, entries: &Entries, count: usize) -> u32 {
-    debug_assert!(count > 0, "a node has entries");
-    debug_assert!((1..count).all(|index| entries.key(index - 1) < entries.key(index)), "keys ascend");
-    out.clear();
-    let (bytes, starts) = entries.front(count);
-    let first = HEADER + 4 * count;
-    let len = first + bytes.len();
-    out.reserve(len);
-    out.resize(HEADER, 0);
-    put_header(out, name, count as u32, len as u32);
-    for start in starts {
-        out.extend_from_slice(&((first + start) as u32).to_le_bytes());
-    }
-    out.extend_from_slice(bytes);
-    put_checksum(out)
-}
-
-/// Writes a node's header, without the checksum, to the beginning of its bytes.
-pub(crate) fn put_header(node: &mut [u8], name: Name, count: u32, len: u32) {
-    let (magic, rest) = node[..HEADER].split_at_mut(4);
-    magic.copy_from_slice(&MAGIC);
-    rest[..4].copy_from_slice(&[kind_of(name.level), name.level, 0, 0]);
-    rest[4..12].copy_from_slice(&name.id.0.to_le_bytes());
-    rest[12..20].copy_from_slice(&name.epoch.to_le_bytes());
-    rest[20..24].copy_from_slice(&name.keyspace.0.to_le_bytes());
-    rest[24..28].copy_from_slice(&len.to_le_bytes());
-    rest[28..32].copy_from_slice(&count.to_le_bytes());
-    rest[32..].copy_from_slice(&[0; 4]);
-}
-
-/// Writes the checksum of all other bytes into a node's header, and returns it.
-pub(crate) fn put_checksum(node: &mut [u8]) -> u32 {
-    let crc = checksum(node);
-    node[CRC_AT..HEADER].copy_from_slice(&crc.to_le_bytes());
-    crc
 }
 
 /// The length of an entry's key, and the length of its length prefix.
@@ -199,52 +145,6 @@ fn checksum(node: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&node[..CRC_AT]), &node[HEADER..])
 }
 
-/// For fuzzing: makes the header consistent with the bytes after it.
-#[cfg(any(fuzzing, test))]
-pub(crate) fn seal(bytes: &mut [u8]) {
-    if bytes.len() < HEADER {
-        return;
-    }
-    let (level, len) = ([0, 1, 2, PIECE][usize::from(bytes[5] % 4)], bytes.len() as u32);
-    let kind = kind_of(level);
-    bytes[..4].copy_from_slice(&MAGIC);
-    let codec = bytes[6] % 4;
-    bytes[4..8].copy_from_slice(&[kind, level, codec, 0]);
-    bytes[28..32].copy_from_slice(&len.to_le_bytes());
-    let crc = checksum(bytes);
-    bytes[CRC_AT..HEADER].copy_from_slice(&crc.to_le_bytes());
-}
-
-/// Why some bytes are not a valid node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    /// Offset in the node.
-    pub at: usize,
-    pub what: &'static str,
-    pub expected: String,
-    pub found: String,
-}
-
-/// What can be wrong with an entry.
-#[derive(Clone, Copy)]
-enum Fault {
-    Offset,
-    Key,
-    KeyLength,
-    Order,
-    Child,
-    Change,
-}
-
-pub(crate) fn refuse<T>(
-    at: usize,
-    what: &'static str,
-    expected: impl ToString,
-    found: impl ToString,
-) -> Result<T, Refusal> {
-    Err(Refusal { at, what, expected: expected.to_string(), found: found.to_string() })
-}
-
 /// A decoded and checked node. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
@@ -256,200 +156,7 @@ pub(crate) struct Node {
     stored_len: u32,
 }
 
-/// What the header of a node says.
-pub(crate) struct Header {
-    pub name: Name,
-    pub count: u32,
-    pub crc: u32,
-    pub is_encrypted: bool,
-}
-
-/// Bytes of the stored node, compressed or not, that begins with this header, if that may be one.
-pub(crate) fn stored_len(header: &[u8]) -> Option<usize> {
-    let len = u32::from_le_bytes(*header.get(28..HEADER)?.first_chunk()?) as usize;
-    (header.starts_with(&MAGIC) && (HEADER..=NODE_LEN_MAX).contains(&len)).then_some(len)
-}
-
-/// Decodes the header of a stored node, compressed or not, and checks the checksum of all its bytes.
-pub(crate) fn decode_header(bytes: &[u8]) -> Result<Header, Refusal> {
-    if bytes.len() < HEADER || bytes.len() > NODE_LEN_MAX {
-        return refuse(0, "length of a node", format!("{HEADER} to {NODE_LEN_MAX} bytes"), bytes.len());
-    }
-    let mut head = Reader::new(&bytes[..HEADER]);
-    let mut parse = || {
-        Some((
-            head.array::<4>()?,
-            (head.u8()?, head.u8()?),
-            (head.u8()?, head.u8()?),
-            head.u64()?,
-            head.u64()?,
-            head.u32()?,
-            head.u32()?,
-            head.u32()?,
-            head.u32()?,
-        ))
-    };
-    let Some((magic, (kind, level), (_, encrypted), id, epoch, keyspace, len, count, crc)) = parse() else {
-        return refuse(0, "header", "40 bytes", "fewer");
-    };
-    if magic != MAGIC {
-        return refuse(0, "magic of a node", format!("{MAGIC:02x?}"), format!("{magic:02x?}"));
-    }
-    if len as usize != bytes.len() {
-        return refuse(28, "length in a node's header", bytes.len(), len);
-    }
-    let actual = checksum(bytes);
-    if actual != crc {
-        return refuse(CRC_AT, "checksum of a node", format!("{crc:08x}"), format!("{actual:08x}"));
-    }
-    if kind != kind_of(level) || encrypted > 1 || (level > LEVEL_MAX && level != PIECE) {
-        return refuse(4, "kind and level of a node", "a known kind", format!("kind {kind}, level {level}"));
-    }
-    let name = Name { id: NodeId(id), level, epoch, keyspace: KeyspaceId(keyspace) };
-    Ok(Header { name, count, crc, is_encrypted: encrypted == 1 })
-}
-
-impl Header {
-    /// Refuses an encrypted node: there is no key here.
-    pub fn unencrypted(self) -> Result<Self, Refusal> {
-        if self.is_encrypted {
-            refuse(ENCRYPTED_AT, "mark of an encrypted node", "0: the database is not encrypted", 1)
-        } else {
-            Ok(self)
-        }
-    }
-}
-
 impl Node {
-    /// Decodes a node that is not compressed, and checks every byte.
-    pub fn decode(bytes: Bytes) -> Result<Self, Refusal> {
-        let Header { name, count, crc, .. } = decode_header(&bytes)?.unencrypted()?;
-        if bytes[6] != 0 {
-            return refuse(6, "codec of a node", 0, bytes[6]);
-        }
-        let stored_len = bytes.len() as u32;
-        let node = Self { bytes, count, name, crc, stored_len };
-        node.check_entries()?;
-        Ok(node)
-    }
-
-    /// A node that was stored compressed, in `stored_len` bytes with the checksum `crc`. Checks its entries.
-    pub fn decompressed(
-        bytes: Bytes,
-        name: Name,
-        count: u32,
-        crc: u32,
-        stored_len: usize,
-    ) -> Result<Self, Refusal> {
-        let node = Self { bytes, count, name, crc, stored_len: stored_len as u32 };
-        node.check_entries()?;
-        Ok(node)
-    }
-
-    fn check_entries(&self) -> Result<(), Refusal> {
-        let len = self.bytes.len();
-        let Some(first) = (self.count as usize)
-            .checked_mul(4)
-            .and_then(|offsets| offsets.checked_add(HEADER))
-            .filter(|first| self.count > 0 && *first <= len)
-        else {
-            return refuse(32, "number of entries", format!("1 to {}", len / 4), self.count);
-        };
-        if self.offset(0) != first {
-            return refuse(HEADER, "offset of the first entry", first, self.offset(0));
-        }
-        let checked = match self.name.level {
-            PIECE => self.check_each(first, |_, payload| match payload.split_first() {
-                Some((&REMOVED, [])) | Some((&PUT, _)) => None,
-                _ => Some(Fault::Change),
-            }),
-            0 => self.check_each(first, |_, _| None),
-            level => self.check_each(first, |index, payload| match payload.get(ID..) {
-                Some([]) => None,
-                Some([LONE]) if level == 1 && index > 0 => None,
-                _ => Some(Fault::Child),
-            }),
-        };
-        checked.or_else(|(fault, index, start)| self.refuse_entry(fault, index, start))
-    }
-
-    /// Checks the entries in one pass. [`Node::refuse_entry`] builds the error message, so that only a number
-    /// is carried from entry to entry.
-    #[inline(always)]
-    fn check_each(
-        &self,
-        first: usize,
-        wrong_payload: impl Fn(usize, &[u8]) -> Option<Fault>,
-    ) -> Result<(), (Fault, usize, usize)> {
-        let bytes = &self.bytes[..];
-        let offsets = bytes[HEADER..first].as_chunks::<4>().0;
-        let is_inner = self.name.is_inner();
-        let mut last_key: &[u8] = &[];
-        let mut start = first;
-        for index in 0..offsets.len() {
-            let end = offsets.get(index + 1).map_or(bytes.len(), |end| u32::from_le_bytes(*end) as usize);
-            let fault = |fault| Err((fault, index, start));
-            let Some((&byte, rest)) = bytes.get(start..end).and_then(<[u8]>::split_first) else {
-                return fault(Fault::Offset);
-            };
-            // Nearly all keys are shorter than 128 bytes.
-            let parts = if byte < 0x80 {
-                rest.split_at_checked(usize::from(byte))
-            } else {
-                let mut entry = Reader::new(&bytes[start..end]);
-                let key = entry.length().and_then(|len| entry.bytes(len));
-                key.map(|key| (key, &bytes[end - entry.remaining()..end]))
-            };
-            let Some((key, payload)) = parts else { return fault(Fault::Key) };
-            if key.len() > crate::KEY_LEN_MAX || key.is_empty() != (is_inner && index == 0) {
-                return fault(Fault::KeyLength);
-            }
-            // Only the first key of an inner node is empty, and the first key needs no comparison.
-            if index > 0 && compare_bytes(last_key, key) != Ordering::Less {
-                return fault(Fault::Order);
-            }
-            if let Some(wrong) = wrong_payload(index, payload) {
-                return fault(wrong);
-            }
-            last_key = key;
-            start = end;
-        }
-        Ok(())
-    }
-
-    /// The error message for an invalid entry.
-    #[cold]
-    fn refuse_entry(&self, fault: Fault, index: usize, start: usize) -> Result<(), Refusal> {
-        let end = self.end(index);
-        let entry = self.bytes.get(start..end).unwrap_or_default();
-        match fault {
-            Fault::Offset => {
-                let found = format!("{start}..{end}");
-                refuse(HEADER + 4 * index, "offset of an entry", "ascending offsets", found)
-            }
-            Fault::Key => {
-                refuse(start, "key of an entry", "a key within the entry", "one that runs over its end")
-            }
-            Fault::KeyLength => {
-                let expected = format!("1 to {}", crate::KEY_LEN_MAX);
-                refuse(start, "length of a key", expected, key_len(entry).0)
-            }
-            Fault::Order => {
-                refuse(start, "order of keys", "ascending keys", "a key not above the one before it")
-            }
-            Fault::Child => {
-                let found = format!("{:02x?}", payload_of(entry));
-                refuse(
-                    start,
-                    "child of an inner node",
-                    format!("{ID} bytes, and {LONE} if it is lone"),
-                    found,
-                )
-            }
-            Fault::Change => refuse(start, "change in a log piece", "a value or a removal", "neither"),
-        }
-    }
-
     pub fn name(&self) -> Name {
         self.name
     }

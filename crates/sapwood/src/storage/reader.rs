@@ -23,6 +23,12 @@
 //! 3. One parallel read brings no more bytes than that either, or than [`TOGETHER_MIN`] if that is more, unless it is
 //!    a single request: what does not fit is read by the next one.
 
+mod in_flight;
+mod verify;
+
+pub(crate) use in_flight::InFlightLimit;
+pub(crate) use verify::verify_stored;
+
 use crate::encryption::Encryption;
 use crate::error::{Error, Result};
 use crate::latency::{Latencies, Timed};
@@ -31,14 +37,16 @@ use crate::storage::dictionary::Dictionaries;
 use crate::storage::encrypted;
 use crate::storage::frames::Frames;
 use crate::storage::mapping_table::Address;
-use crate::storage::node::{Name, Node, NodeId, Refusal, SHARED_FROM};
+use crate::storage::node::{Node, NodeId, SHARED_FROM};
 use crate::storage::segment::Segments;
 use crate::storage::striped::Striped;
 use bytes::Bytes;
+use in_flight::Permit;
 use mpsearch::{Extent, Run, runs};
 use psync::{AlignedBuffer, BufferPool, FileId, InFlight, Read, ReadInto, Volume};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
+use verify::{verify, verify_node};
 
 /// Name of the data file.
 pub(crate) const FILE: &str = crate::error::DATA;
@@ -538,41 +546,6 @@ impl Keep {
     }
 }
 
-/// Which limit applies to reads in flight.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum InFlightLimit {
-    /// The limit that all walks share. The caller has `mine` bytes in flight already.
-    Shared { mine: usize },
-    /// None: the caller bounds its reads itself.
-    Own,
-}
-
-/// Permission to have so many bytes of buffers in flight.
-struct Permit {
-    bytes: usize,
-    all: Arc<AtomicUsize>,
-}
-
-impl Permit {
-    fn own(bytes: usize) -> Self {
-        Self { bytes, all: Arc::new(AtomicUsize::new(bytes)) }
-    }
-
-    /// Granted in any case if nothing is in flight.
-    fn of(bytes: usize, all: &Arc<AtomicUsize>, max: usize, mine: usize) -> Option<Self> {
-        let most = |before| if mine == 0 || before == mine { max } else { max / 2 };
-        let more = |before| (before == 0 || before + bytes <= most(before)).then_some(before + bytes);
-        all.fetch_update(Relaxed, Relaxed, more).ok()?;
-        Some(Self { bytes, all: Arc::clone(all) })
-    }
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        self.all.fetch_sub(self.bytes, Relaxed);
-    }
-}
-
 /// The error for a failed read of nodes.
 fn unread(error: psync::Error) -> Error {
     match error {
@@ -584,89 +557,5 @@ fn unread(error: psync::Error) -> Error {
             format!("{found} bytes"),
         ),
         other => other.into(),
-    }
-}
-
-/// What a node is known by as it is stored.
-trait Stored {
-    fn name(&self) -> Name;
-    fn crc(&self) -> u32;
-}
-
-impl Stored for Node {
-    fn name(&self) -> Name {
-        self.name()
-    }
-
-    fn crc(&self) -> u32 {
-        self.crc()
-    }
-}
-
-impl Stored for StoredNode {
-    fn name(&self) -> Name {
-        self.name()
-    }
-
-    fn crc(&self) -> u32 {
-        self.crc()
-    }
-}
-
-/// Checks that the bytes at `offset` of the data file are the expected node.
-fn verify(bytes: Bytes, offset: u64, id: NodeId, address: Address) -> Result<Node> {
-    verify_node(Node::decode(bytes), offset, id, address)
-}
-
-/// Checks that the bytes at `offset` of the data file are the expected node, as it is stored: its entries are not looked at.
-pub(crate) fn verify_stored(bytes: Bytes, offset: u64, id: NodeId, address: Address) -> Result<StoredNode> {
-    verify_node(StoredNode::decode(bytes), offset, id, address)
-}
-
-/// Checks that what was decoded from `offset` of the data file is the expected node.
-fn verify_node<N: Stored>(
-    decoded: std::result::Result<N, Refusal>,
-    offset: u64,
-    id: NodeId,
-    address: Address,
-) -> Result<N> {
-    let node = decoded.map_err(|Refusal { at, what, expected, found }| {
-        Error::corrupt(FILE, offset + at as u64, format!("{what} ({id})"), expected, found)
-    })?;
-    if node.name().id != id {
-        return Err(Error::corrupt(FILE, offset + 8, "node id", id, node.name().id));
-    }
-    if node.crc() != address.crc {
-        let what = format!("{id} is an older version than the mapping table points to");
-        return Err(Error::corrupt(
-            FILE,
-            offset + 36,
-            what,
-            format!("checksum {:08x}", address.crc),
-            format!("{:08x}", node.crc()),
-        ));
-    }
-    Ok(node)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_caller_with_reads_in_flight_leaves_half_to_others_unless_alone() {
-        let all = Arc::default();
-        let of = |bytes, mine| Permit::of(bytes, &all, 100, mine);
-        let first = of(40, 0).expect("half and more");
-        let second = of(50, 40).expect("he is alone");
-        assert!(of(20, 90).is_none(), "more than all");
-        drop(of(10, 0).expect("what is left"));
-        drop(second);
-        let other = of(10, 0).expect("half");
-        assert!(of(10, 40).is_none() && of(10, 10).is_none(), "not alone any more");
-        drop(of(50, 0).expect("a caller that has nothing yet"));
-        drop((first, other));
-        assert_eq!(all.load(Relaxed), 0, "what was refused is not counted");
-        drop(of(500, 0).expect("one of any length, if no other has any"));
     }
 }

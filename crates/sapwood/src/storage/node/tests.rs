@@ -1,6 +1,7 @@
 //! Tests of the format of nodes.
 
 use super::*;
+use crate::storage::entries::Entries;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 

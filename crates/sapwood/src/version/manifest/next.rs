@@ -136,7 +136,8 @@ mod tests {
     use crate::database_id::DatabaseId;
     use crate::storage::mapping_table::{Address, NodeLengths, Position};
     use crate::storage::node::NodeId;
-    use crate::storage::segment::{Segment, Slots};
+    use crate::storage::segment::Segment;
+    use crate::storage::slots::Slots;
     use crate::version::current;
     use crate::version::edit::Edit;
     use crate::version::manifest::{Manifest, STEP, STEPS_OF_EDIT, replay};

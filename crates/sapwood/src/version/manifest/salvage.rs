@@ -14,7 +14,7 @@ use crate::encryption::Encryption;
 use crate::error::{Error, Result};
 use crate::operation::{KeyspaceId, NUMBER_MAX};
 use crate::source::{FileSource, Source, Window};
-use crate::storage::segment::Slots;
+use crate::storage::slots::Slots;
 use crate::version::current::{Current, FORMAT, FORMAT_OF_SLOTS};
 use crate::version::edit::Edit;
 use crate::version::{Tree, Version};
