@@ -30,6 +30,8 @@
 //!    in the log either.
 
 mod durable_waits;
+mod freeze;
+mod group;
 mod ingestion;
 pub(crate) mod log;
 pub(crate) mod queue;
@@ -41,13 +43,13 @@ pub(crate) mod waiting;
 
 use crate::conflict::history::History;
 use crate::conflict::validation::Validation;
-use crate::current_state::{CurrentState, Frozen, State};
+use crate::current_state::CurrentState;
 use crate::durability::Durability;
 use crate::spans::span;
 
 use crate::cache::pager::Pager;
 use crate::commit::durable_waits::DurableWaits;
-use crate::commit::log::{CommitQueues, Log, SharedLog, Syncing, operations};
+use crate::commit::log::{CommitQueues, Log, SharedLog};
 use crate::commit::queue::{Answer, CommitQueue, Lead, PendingBatch};
 use crate::error::{Error, Result};
 use crate::flow::flush_control::FlushControl;
@@ -55,52 +57,22 @@ use crate::flow::flush_progress::FlushProgress;
 use crate::flow::memory::{MemoryBudget, Reservation};
 use crate::flow::shares::Shares;
 use crate::followers::Followers;
-use crate::health::{Health, Panicked};
+use crate::health::Health;
 use crate::latency::Timed;
 use crate::lock_order::{RankedGuard, rank};
-use crate::operation::{Operations, SeqNo};
-use crate::opq::Opq;
 use crate::pool::Pool;
-use crate::publish::PublishContext;
 use crate::publish::Publisher;
-use crate::reserve::Work;
 use crate::space::Space;
-use crate::version::edit::Edit;
 use crate::wal;
 use psync::Volume;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
-/// Commits that wait for the device. If this thread panics there, no thread waits for them any longer.
-struct AtDevice<'e>(&'e CommitPipeline);
-
-impl<'e> AtDevice<'e> {
-    /// Takes the log again, and lets others know.
-    fn leave(self) -> RankedGuard<'e, rank::Log, Option<Log>> {
-        let pipeline = self.0;
-        std::mem::forget(self);
-        pipeline.end_sync()
-    }
-}
-
-impl Drop for AtDevice<'_> {
-    fn drop(&mut self) {
-        drop(self.0.end_sync());
-    }
-}
-
-/// No group is added to a queue with this many times the size that a queue may have at most. The check precedes the log write,
-/// because whatever is in the log must find room in memory.
-const QUEUE_SHARES_MAX: usize = 2;
 /// How often removals are tried on a full disk: as they are, and after a flush, between which others may take the
 /// space that it freed.
 const TRIES_REMOVALS: usize = 4;
 /// How often puts are tried whose reserve became too short after they were admitted. Each portion of a flush that is published may
 /// need more of it, and on a disk that is full they are refused when it is to be extended.
 const TRIES_PUTS: usize = 256;
-/// The maximum bytes of commits without durability that wait in memory: a write of this length costs little more than a
-/// short one, and what is lost in a crash is as little.
-const UNWRITTEN_MAX: usize = 64 << 10;
 
 /// Brings batches to the log and to the active queue, and freezes that queue. See the module documentation.
 pub(crate) struct CommitPipeline {
@@ -260,266 +232,6 @@ impl CommitPipeline {
         let mut guard = self.log.lock();
         self.queues.wait(&mut guard, Log::is_syncing);
         guard
-    }
-
-    fn end_sync(&self) -> RankedGuard<'_, rank::Log, Option<Log>> {
-        let mut guard = self.log.lock();
-        if let Some(log) = guard.as_mut() {
-            log.syncing = None;
-        }
-        self.queues.blocker_ended.notify_all();
-        guard
-    }
-
-    fn commit_group<'a>(&self, group: impl Iterator<Item = &'a PendingBatch> + Clone) -> Result<()> {
-        let admitted = self.space.reserve.leaves(group.clone().map(|pending| pending.admitted).sum());
-        // Only a holder of the log lock replaces the active queue. Hold no more of the state than the queue
-        // while the batches are inserted: if a flush ended meanwhile, this thread would free that flush's
-        // queue, with all writers waiting for the log. (No test: it would have to stop this thread between two
-        // lines.)
-        let (mut guard, queue) = loop {
-            let mut guard = self.log.lock();
-            self.queues.wait(&mut guard, |log| {
-                log.holds_up(group.clone()) || self.queues.are_held_up(group.clone())
-            });
-            let queue = Arc::clone(&self.state.load().active);
-            // Any number of threads may have found room at the same time.
-            if group.clone().all(PendingBatch::is_sync) || queue.fill() < QUEUE_SHARES_MAX * self.shares.queue
-            {
-                break (guard, queue);
-            }
-            drop((guard, queue));
-            self.wait_for_room(0)?;
-        };
-        let is_done = |pending: &PendingBatch| {
-            pending.sync_until.is_some_and(|until| self.durable_waits.is_durable(until))
-        };
-        if group.clone().all(is_done) {
-            return Ok(());
-        }
-        // Check only with the log locked: the holder this thread waited for may be the one that failed.
-        self.health.check_writable()?;
-        let log = guard.as_mut().ok_or(Error::Closed)?;
-        // Dropped before the log lock is released, so that no thread sees what a panic left in the log.
-        let panicked = Panicked::watch(&self.health, "a commit");
-        self.validate_group(log, group.clone());
-        if let Err(error) =
-            self.space.reserve.check_group(group.clone().map(|pending| pending.admitted).sum())
-        {
-            // Removals and syncs of the group need no more reserve.
-            group
-                .clone()
-                .filter(|pending| pending.admitted > 0)
-                .for_each(|pending| pending.reject(error.clone()));
-        }
-        let group = group.filter(|pending| !pending.is_rejected());
-        self.log_group(log, group.clone())?;
-        drop(admitted);
-        if !group.clone().any(PendingBatch::is_durable) {
-            return self.show_group(log, queue, group);
-        }
-        let is_wanted = self.queues.wanted.load(Relaxed) > 0;
-        let Some(unsynced) = log.wal.unsynced_current().filter(|_| !is_wanted) else {
-            // Also with older parts of the log, whose files may be removed meanwhile: the first commit after a freeze.
-            let synced = self.pager.latencies.timed(Timed::LogSync, || log.wal.sync());
-            synced.inspect_err(|error| self.health.poison(error))?;
-            self.note_durable(log.next_seq - 1);
-            self.memory.note_log(log.wal.unsynced_bytes());
-            return self.show_group(log, queue, group);
-        };
-        let logged = log.next_seq - 1;
-        let syncing = Syncing::of(group.clone());
-        #[cfg(test)]
-        let syncing =
-            if self.history.ignores_syncing.load(Relaxed) { syncing.without_reads() } else { syncing };
-        log.syncing = Some(syncing);
-        drop(panicked);
-        drop(guard);
-        let at_device = AtDevice(self);
-        let panicked = Panicked::watch(&self.health, "a commit");
-        let synced = self.pager.latencies.timed(Timed::LogSync, || unsynced.sync());
-        drop(panicked);
-        let mut guard = at_device.leave();
-        let log = guard.as_mut().ok_or(Error::Closed)?;
-        let _panicked = Panicked::watch(&self.health, "a commit");
-        log.wal.synced(&unsynced, synced).inspect_err(|error| self.health.poison(error))?;
-        self.note_durable(logged);
-        self.memory.note_log(log.wal.unsynced_bytes());
-        self.health.check_writable()?;
-        self.show_group(log, queue, group)
-    }
-
-    /// Brings a group to the log, as far as it must be before a sync.
-    fn log_group<'a>(
-        &self,
-        log: &mut Log,
-        group: impl Iterator<Item = &'a PendingBatch> + Clone,
-    ) -> Result<()> {
-        let mut seq = log.next_seq;
-        let durability = group.clone().map(|pending| pending.durability).max().unwrap_or(Durability::None);
-        if durability == Durability::Immediate {
-            self.begin_for_promise(log)?;
-        }
-        let mut records = 0;
-        for pending in group.clone().filter(|pending| !pending.is_sync()) {
-            log.wal.append(seq, pending.count, &pending.body);
-            seq += SeqNo::from(pending.count);
-            records += 1;
-        }
-        // Without the reserve, no space is taken ahead of the records.
-        let is_short = !self.space.reserve.is_whole();
-        if durability == Durability::Immediate && !is_short {
-            log.wal.reserve().inspect_err(|error| self.health.poison(error))?;
-        }
-        if (durability >= Durability::Buffered || log.wal.pending() > UNWRITTEN_MAX)
-            && let Err(error) = self.space.with_space_for(
-                Work::Removals,
-                || match durability {
-                    Durability::Immediate => log.wal.write(),
-                    _ if is_short => log.wal.write(),
-                    _ => log.wal.store(),
-                },
-                || !group.clone().any(PendingBatch::adds),
-            )
-        {
-            // Only a write can be undone, not a sync.
-            if error.is_disk_full() {
-                log.wal.retract(records);
-            } else {
-                self.health.poison(&error);
-            }
-            return Err(error);
-        }
-        log.next_seq = seq;
-        self.durable_waits.note_logged(seq - 1);
-        self.space.reserve.note_log(log.wal.longest());
-        Ok(())
-    }
-
-    /// Inserts a group into the active queue, and makes it visible. The caller holds the log lock.
-    fn show_group<'a>(
-        &self,
-        log: &mut Log,
-        queue: Arc<Opq>,
-        group: impl Iterator<Item = &'a PendingBatch> + Clone,
-    ) -> Result<()> {
-        let first_seq = self.state.visible() + 1;
-        let seq = first_seq + group.clone().map(|pending| SeqNo::from(pending.count)).sum::<SeqNo>();
-        if seq == first_seq {
-            return Ok(());
-        }
-        let memory = queue.memory();
-        let (mut changed, mut count) = (None, 0);
-        let inserted = group.clone();
-        let found = group.flat_map(|pending| Operations::new(&pending.body));
-        let sound = found
-            .map_while(|operation| operation.map_err(|what| changed = Some(what)).ok())
-            .inspect(|_| count += 1);
-        let state = self.state.load();
-        queue.insert_all(sound, first_seq, &|keyspace| state.version.merging(keyspace));
-        drop(state);
-        if changed.is_some() || first_seq + count != seq {
-            // Operations already in the queue would become visible with the next commit, and the log may hold
-            // what recovery refuses.
-            let told = "a batch changed while it was committed";
-            let what = changed.unwrap_or("another number of operations");
-            let error = Error::corrupt("memory", 0, told, "its operations", what);
-            self.health.poison(&error);
-            return Err(error);
-        }
-        if !self.state.empty_ranges.is_empty_still() {
-            self.state.empty_ranges.inserted(operations(inserted.clone()));
-        }
-        if log.is_recorded {
-            log.is_recorded = self.history.record(first_seq, operations(inserted));
-        }
-        self.state.set_visible(seq - 1);
-        if queue.memory() > memory {
-            self.memory.note_log(log.wal.unsynced_bytes());
-            self.memory.try_balance_memory();
-        }
-        drop(queue);
-        // Load the state again: it may have changed.
-        let state = self.state.load();
-        let is_full = state.frozen.is_none() && !log.is_syncing() && {
-            let (fill, most) = self.memory.fill(&state);
-            fill >= most
-        };
-        drop(state);
-        if is_full {
-            // If this fails for lack of space, the next commit tries again.
-            let _ = self.freeze(log);
-        }
-        Ok(())
-    }
-
-    /// Freezes the active queue and starts a new log generation. It does not sync, since all writers wait for
-    /// the log lock. No queue may be frozen already, and no commit may wait for the device. Any error other than a
-    /// refusal poisons the engine.
-    pub fn freeze(&self, log: &mut Log) -> Result<()> {
-        // If the log is empty, an earlier attempt has already rotated it.
-        let next = || if log.wal.is_empty() { Ok(()) } else { log.wal.rotate() };
-        self.space.with_space_for(Work::NextLog, next, || true).inspect_err(|error| {
-            if !error.is_refusal() {
-                self.health.poison(error);
-            }
-        })?;
-        self.freeze_queue(log.wal.generation(), log.next_seq - 1);
-        Ok(())
-    }
-
-    /// Starts a new log generation, durably.
-    pub fn seal_log(&self, log: &mut Log) -> Result<()> {
-        self.begin_generation(log)?;
-        // If the log is empty, an earlier attempt may have rotated it already.
-        if !log.wal.is_empty() {
-            log.wal.rotate()?;
-        }
-        self.begin_generation(log)
-    }
-
-    /// Begins the newest log generation, and notes it in the manifest if there is space. Recovery finds synced
-    /// records even without the note; but then it would not notice if the file were lost.
-    fn begin_for_promise(&self, log: &mut Log) -> Result<()> {
-        match self.space.with_kept_space(|| self.begin_generation(log)) {
-            Err(error) if error.is_disk_full() => Ok(()),
-            begun => begun,
-        }
-    }
-
-    /// Begins the newest log generation and notes it in the manifest, before any record in it is promised to be
-    /// durable. A flush does so as well; where commits are durable one by one, the first after each freeze does.
-    fn begin_generation(&self, log: &mut Log) -> Result<()> {
-        let generation = log.wal.generation();
-        if self.state.load().version.wal_high == generation {
-            return Ok(());
-        }
-        log.wal.begin().inspect_err(|error| self.health.poison(error))?;
-        // With this note, recovery notices if the file is lost.
-        self.publisher
-            .publish(Edit { wal_high: Some(generation), ..Edit::default() }, PublishContext::default())
-    }
-
-    /// Freezes the active queue and installs a new one, without touching the log.
-    pub fn freeze_queue(&self, wal_low: u64, last_seq: SeqNo) {
-        self.memory.keep_free_list();
-        let fresh = Arc::new(Opq::new(&self.memory.free_list, &self.state.load().version.begun_flushes));
-        self.state.replace(|state| {
-            // Before any thread can flush the queue: from now on no reader may cache what it read from older
-            // trees.
-            let number = state.number + 1;
-            self.pager.cache.records().serve(number);
-            let queue = Arc::clone(&state.active);
-            let frozen = Frozen::new(queue, wal_low, last_seq);
-            State {
-                number,
-                ingested: state.ingested,
-                active: Arc::clone(&fresh),
-                frozen: Some(Arc::new(frozen)),
-                version: Arc::clone(&state.version),
-            }
-        });
-        self.flush.notify();
     }
 
     /// Makes all commits so far durable. Threads that want this, or commit durably, at the same time share a sync.
