@@ -12,6 +12,7 @@ pub(crate) mod batch;
 mod change_key;
 pub(crate) mod changes;
 pub(crate) mod check;
+mod close;
 mod conditions;
 pub(crate) mod create_keyspaces;
 pub(crate) mod cursor;

@@ -1,4 +1,4 @@
-//! Opens a database: identifies it, reads the manifest, replays the log. Also closes it.
+//! Opens a database: identifies it, reads the manifest, replays the log.
 //!
 //! ```text
 //! directory ─▶ CURRENT ─▶ manifest ─▶ version ─┐
@@ -12,14 +12,15 @@
 //! 3. After a crash at any point of opening or creating, the database can be opened: to write, as soon as there is space
 //!    for a copy of the manifest and a log file.
 
+mod directory;
 #[cfg(test)]
 mod tests;
 
-use crate::backup::RESTORING;
+pub(super) use directory::{has_current, missing};
+
 use crate::cache::pager;
 use crate::cache::pager::{Pager, PagerMemory};
 use crate::clock::Clock;
-use crate::commit::log::Log;
 use crate::database_id::DatabaseId;
 use crate::db::engine::{Engine, EngineInit};
 use crate::db::merging::value_max;
@@ -27,12 +28,10 @@ use crate::db::options::Builder;
 use crate::db::replay::{Overflow, Replay, replay};
 use crate::encryption::{self, Encryption, EncryptionKey};
 use crate::error::{Error, KeyProblem, Result};
-use crate::followers::durable::{self, Durable};
-use crate::followers::registration::is_registration;
+use crate::followers::durable::Durable;
 use crate::merging::{MergeOperators, Merging};
 use crate::operation::SeqNo;
 use crate::publish::PublishContext;
-use crate::reserve;
 use crate::spans::span;
 use crate::storage::data_file::DataFile;
 use crate::storage::slots::{GRANULE, Slots, granules};
@@ -48,9 +47,9 @@ use crate::version::manifest::{Manifest, Replayed};
 use crate::version::{Tree, Version};
 use crate::wal;
 use crate::wal::{Tail, WalWriter};
-use psync::{Access, Entry, FileId, Lock, LockKind, Volume};
+use directory::{create, foreign};
+use psync::{Access, FileId, Lock, LockKind, Volume};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// With more log generations than this, opening flushes, so that many short sessions do not accumulate them.
 const GENERATIONS_MAX: u64 = 4;
@@ -131,119 +130,6 @@ fn lock(volume: &dyn Volume, kind: LockKind, options: &Builder) -> Result<Lock> 
         taken => taken.map_err(|error| Error::of_opening(error, &volume.describe())),
     }
 }
-
-pub(super) fn has_current(entries: &[Entry]) -> bool {
-    entries.iter().any(|entry| entry.name == current::FILE)
-}
-
-/// The error that tells why there is nothing to open.
-pub(super) fn missing(volume: &dyn Volume, path: &str) -> Result<Error> {
-    let entries = volume.list()?;
-    Ok(match foreign(&entries) {
-        Some(reason) => Error::NotADatabase { path: path.into(), reason },
-        None => lost_current(&entries).unwrap_or_else(|| Error::Missing { path: path.into() }),
-    })
-}
-
-/// Returns damage if the directory without a `CURRENT` was once a database, rather than an interrupted
-/// creation, which leaves only the first files, and these small.
-fn lost_current(entries: &[Entry]) -> Option<Error> {
-    let was_used = |Entry { name, len }: &&Entry| {
-        let most = if name == pager::FILE { 0 } else { LEFTOVER_MAX };
-        let most = wal::generation_of(name).map_or(most, |_| wal::HEADER_LEN as u64);
-        let is_first = |number: Option<u64>| number.is_none_or(|number| number == 1);
-        let is_first = is_first(wal::generation_of(name)) && is_first(manifest::number_of(name));
-        name != "LOCK" && (*len > most || !is_first)
-    };
-    let found = entries.iter().filter(|entry| is_ours(&entry.name)).find(was_used)?;
-    let what = format!("it is missing, but {:?} with {} bytes is here", found.name, found.len);
-    Some(Error::corrupt(current::FILE, 0, what, "a file", "none"))
-}
-
-/// Whether a file of this name can be left by an interrupted creation.
-fn is_ours(name: &str) -> bool {
-    name == "LOCK"
-        || name == pager::FILE
-        || name == current::TEMPORARY
-        || name == encryption::FILE
-        || name == encryption::TEMPORARY
-        || manifest::number_of(name).is_some()
-        || wal::generation_of(name).is_some()
-        || wal::is_copy(name)
-}
-
-/// Whether this is what file managers, file servers and version control leave in directories that are empty for
-/// people.
-fn is_litter(name: &str) -> bool {
-    const NAMES: &[&str] = &[
-        ".DS_Store",
-        ".directory",
-        ".gitattributes",
-        ".gitignore",
-        ".gitkeep",
-        ".hidden",
-        ".keep",
-        ".localized",
-        ".nobackup",
-        ".placeholder",
-        "CACHEDIR.TAG",
-        "Thumbs.db",
-        "desktop.ini",
-        "lost+found",
-    ];
-    // macOS on other file systems; removed, but still open: on NFS, in FUSE, on CIFS.
-    const BEGINNINGS: &[&str] = &["._", ".nfs", ".fuse_hidden", ".smb", ".__afs"];
-    NAMES.contains(&name) || BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
-}
-
-/// The evidence that the directory holds something else, if it does.
-fn foreign(entries: &[Entry]) -> Option<String> {
-    // Beside a database's other files it is the reserve, not a stranger's file of this name.
-    let has_data = entries.iter().any(|entry| entry.name == pager::FILE);
-    let is_beside = |name: &str| name == reserve::FILE || name == durable::FILE || is_registration(name);
-    let is_known = |name: &str| is_ours(name) || is_litter(name) || (has_data && is_beside(name));
-    let others: Vec<_> = entries.iter().filter(|entry| !is_known(&entry.name)).collect();
-    let first = others.first()?;
-    if entries.iter().any(|entry| entry.name == RESTORING) {
-        return Some("a restore or a repair into it has not ended: repeat it".to_owned());
-    }
-    Some(format!(
-        "it has no file {}, but {} other file(s), such as {:?}",
-        current::FILE,
-        others.len(),
-        first.name
-    ))
-}
-
-/// Creates a new database. `CURRENT` comes last: a crash before that leaves only files that the next attempt
-/// removes.
-fn create(volume: &Arc<dyn Volume>, entries: &[Entry], options: &Builder, path: &str) -> Result<()> {
-    if let Some(reason) = foreign(entries) {
-        return Err(Error::NotADatabase { path: path.into(), reason });
-    }
-    if let Some(damage) = lost_current(entries) {
-        return Err(damage);
-    }
-    for entry in entries.iter().filter(|entry| entry.name != "LOCK" && is_ours(&entry.name)) {
-        volume.remove(&entry.name)?;
-    }
-    let access = Access { write: true, create: true, ..Access::default() };
-    let data = volume.open(pager::FILE, access)?;
-    volume.sync(data)?;
-    volume.close(data)?;
-    let database = DatabaseId::random();
-    let encryption = Encryption::create(&**volume, database, options.key())?;
-    let wal = WalWriter::create(Arc::clone(volume), database, &Tail::none())?;
-    let version = Version { wal_high: wal.generation(), ..Version::empty(options.span()) };
-    let current =
-        Current { format: current::FORMAT, database, manifest: 1, span: options.span(), manifest_len: 0 };
-    Manifest::create(Arc::clone(volume), (current, &encryption), &version)?;
-    Ok(())
-}
-
-/// The maximum size of a file left by an interrupted creation, in bytes: a file that was ever used is longer, but for
-/// the log's.
-const LEFTOVER_MAX: u64 = 256;
 
 /// Finds the operators that keyspaces merge by. Values have at most so many bytes. What only reads can do without: what has been
 /// merged is there, and operands that wait are errors.
@@ -554,48 +440,5 @@ impl Engine {
         self.commits.freeze(log)?;
         drop(guard);
         self.flush.flush_now()
-    }
-
-    /// Makes all commits durable, and marks the end of the log, so that every missing byte of it is noticed
-    /// from now on.
-    pub fn close(&self) -> Result<()> {
-        let result = self.close_log();
-        *self.commits.log_at_rest() = None;
-        self.writer().close();
-        self.publisher.close();
-        self.followers.close();
-        self.space.reserve.close();
-        self.pager.reader.close();
-        self.health.poison(&Error::Closed);
-        self.memory.give_back_free_list(Duration::ZERO);
-        result
-    }
-
-    fn close_log(&self) -> Result<()> {
-        if self.health.is_read_only() || !self.commits.has_log() {
-            return Ok(());
-        }
-        self.commits.sync()?;
-        let mut guard = self.commits.log_at_rest();
-        let Some(mut log) = guard.take() else { return Ok(()) };
-        // Another thread may have committed since; from here on its commits are refused.
-        self.space.with_kept_space(|| log.wal.sync_for_rest())?;
-        self.commits.note_durable(log.next_seq - 1);
-        // The header of the next generation says how far this one reaches, and CURRENT how far the manifest
-        // does. If that is refused, both are as after a crash: complete, but without the mark.
-        let sealed = match self.seal(&mut log) {
-            Err(error) if !error.is_refusal() => Err(error),
-            _ => Ok(()),
-        };
-        self.space.restore_reserve();
-        self.space.reserve.shrink();
-        sealed
-    }
-
-    fn seal(&self, log: &mut Log) -> Result<()> {
-        if !log.wal.is_empty() {
-            self.commits.seal_log(log)?;
-        }
-        self.publisher.seal()
     }
 }
