@@ -8,24 +8,24 @@
 
 #[cfg(feature = "async")]
 mod asynchronous;
+mod commit;
 pub(crate) mod range;
 pub(crate) mod retry;
+mod savepoints;
 #[cfg(test)]
 mod tests;
 pub(crate) mod writes;
 
 use crate::conflict::read_set::ReadSet;
-use crate::conflict::validation::Validation;
 use crate::db::batch::{check_key, check_value};
 use crate::db::database::Handle;
 use crate::db::key_bounds::KeyBounds;
 use crate::db::keyspace::Keyspace;
 use crate::db::large_values::in_transactions::Staged;
-use crate::db::pending::Pending;
 use crate::db::range_removals::range_between;
 use crate::db::snapshot::{Snapshot, bounds_of_prefix};
 use crate::db::transaction::range::{TransactionRange, TransactionView};
-use crate::db::transaction::writes::{Savepoint, Writes, WritesMax};
+use crate::db::transaction::writes::{Writes, WritesMax};
 use crate::durability::Durability;
 use crate::error::{Error, Result};
 use crate::expiry::Stamp;
@@ -491,171 +491,6 @@ impl Transaction {
     /// ```
     pub fn writes_len(&self) -> usize {
         self.writes.len()
-    }
-
-    /// Marks a place to which the writes of this transaction can be [rolled back](Self::roll_back_to). Savepoints nest.
-    ///
-    /// ```
-    /// # fn main() -> sapwood::Result<()> {
-    /// # let dir = tempfile::tempdir().expect("a temporary directory");
-    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
-    /// # let ships = db.keyspace("ships")?;
-    /// let mut tx = db.transaction()?;
-    /// tx.insert(&ships, "fram", "1892")?;
-    /// let mark = tx.savepoint();
-    /// tx.remove(&ships, "fram")?;
-    /// tx.roll_back_to(mark)?;
-    /// assert!(tx.contains(&ships, "fram")?);
-    /// # Ok(()) }
-    /// ```
-    pub fn savepoint(&mut self) -> Savepoint {
-        self.writes.savepoint()
-    }
-
-    /// Takes back all writes since a savepoint. The savepoint can be used again; those made after it cannot. What was read
-    /// since still counts as read: it may have decided what was done.
-    ///
-    /// ```
-    /// # fn main() -> sapwood::Result<()> {
-    /// # let dir = tempfile::tempdir().expect("a temporary directory");
-    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
-    /// # let ships = db.keyspace("ships")?;
-    /// let mut tx = db.transaction()?;
-    /// let (outer, inner) = (tx.savepoint(), tx.savepoint());
-    /// tx.insert(&ships, "fram", "1892")?;
-    /// tx.roll_back_to(outer)?;
-    /// assert_eq!(tx.writes_len(), 0);
-    /// assert!(matches!(tx.roll_back_to(inner), Err(sapwood::Error::NoSavepoint)));
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::NoSavepoint`] if the savepoint is not one of this transaction, or not any more.
-    pub fn roll_back_to(&mut self, savepoint: Savepoint) -> Result<()> {
-        self.writes.roll_back_to(savepoint)
-    }
-
-    /// Forgets a savepoint, and those made after it, and the memory that they take. The writes stay.
-    ///
-    /// ```
-    /// # fn main() -> sapwood::Result<()> {
-    /// # let dir = tempfile::tempdir().expect("a temporary directory");
-    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
-    /// # let ships = db.keyspace("ships")?;
-    /// let mut tx = db.transaction()?;
-    /// let mark = tx.savepoint();
-    /// tx.insert(&ships, "fram", "1892")?;
-    /// tx.release(mark)?;
-    /// assert_eq!(tx.writes_len(), 1);
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Transaction::roll_back_to`].
-    pub fn release(&mut self, savepoint: Savepoint) -> Result<()> {
-        self.writes.release(savepoint)
-    }
-
-    /// Sets how durable the commit is when it returns. The default is the database's
-    /// ([`Builder::durability`](crate::Builder::durability)).
-    ///
-    /// ```
-    /// # fn main() -> sapwood::Result<()> {
-    /// # let dir = tempfile::tempdir().expect("a temporary directory");
-    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
-    /// # let ships = db.keyspace("ships")?;
-    /// let mut tx = db.transaction()?;
-    /// tx.durability(sapwood::Durability::Buffered).insert(&ships, "fram", "1892")?;
-    /// tx.commit()?;
-    /// # Ok(()) }
-    /// ```
-    pub fn durability(&mut self, durability: Durability) -> &mut Self {
-        self.durability = durability;
-        self
-    }
-
-    /// Commits all writes atomically, if nothing that the transaction read was changed since it began. Returns once they are as
-    /// durable as requested. Without writes it does nothing, and does not conflict.
-    ///
-    /// ```
-    /// # fn main() -> sapwood::Result<()> {
-    /// # let dir = tempfile::tempdir().expect("a temporary directory");
-    /// # let db = sapwood::Database::open(dir.path().join("bank.db"))?;
-    /// # let accounts = db.keyspace("accounts")?;
-    /// # accounts.insert("a", [100])?;
-    /// # accounts.insert("b", [0])?;
-    /// let mut tx = db.transaction()?;
-    /// let (a, b) = (tx.get(&accounts, "a")?, tx.get(&accounts, "b")?);
-    /// if let (Some(a), Some(b)) = (a, b) {
-    ///     tx.insert(&accounts, "a", [a[0] - 10])?;
-    ///     tx.insert(&accounts, "b", [b[0] + 10])?;
-    /// }
-    /// match tx.commit() {
-    ///     Err(sapwood::Error::Conflict { key, .. }) => println!("{key:?} has changed: begin again"),
-    ///     other => other?,
-    /// }
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::Conflict`] names what was read and has changed; nothing of the transaction has happened. Others as
-    /// [`Batch::commit`](crate::Batch::commit).
-    pub fn commit(self) -> Result<()> {
-        let durability = self.durability;
-        self.commit_as(durability)
-    }
-
-    /// Commits as [`commit`](Self::commit), and returns as soon as the commit is visible. It becomes durable later:
-    /// see [`Pending`]. The transaction's durability does not matter.
-    ///
-    /// ```
-    /// # fn main() -> sapwood::Result<()> {
-    /// # let dir = tempfile::tempdir().expect("a temporary directory");
-    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
-    /// # let ships = db.keyspace("ships")?;
-    /// let mut tx = db.transaction()?;
-    /// tx.insert(&ships, "fram", "1892")?;
-    /// let pending = tx.commit_visible()?;
-    /// assert!(ships.contains("fram")?);
-    /// pending.wait()?; // and now it is durable
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Transaction::commit`], but for those of the sync, which the [`Pending`] returns.
-    pub fn commit_visible(self) -> Result<Pending> {
-        let handle = Arc::clone(&self.open.handle);
-        if self.writes.is_empty() {
-            self.commit()?;
-            return Ok(Pending::new(handle, 0));
-        }
-        let seq = handle.engine.commits.commit_visible(|_| self.commit_as(Durability::Buffered))?;
-        Ok(Pending::new(handle, seq))
-    }
-
-    fn commit_as(self, durability: Durability) -> Result<()> {
-        let Self { snapshot, open, writes, reads, staged, .. } = self;
-        let engine = &open.handle.engine;
-        engine.health.check_process()?;
-        if writes.is_empty() {
-            return Ok(());
-        }
-        let written =
-            |keyspace: &Keyspace, key: &[u8]| Some(writes.get(keyspace.id(), key)?.as_ref()?.to_vec());
-        let staged = staged.inserted(written);
-        let (body, count) = writes.encode();
-        let len = body.len();
-        let count =
-            u32::try_from(count).map_err(|_| Error::BatchTooLarge { len, max: engine.shares.batch })?;
-        drop(writes);
-        let mut reads = std::mem::take(&mut *reads.lock());
-        reads.close();
-        let validation = Validation { reads, since: open.seq, ingested: snapshot.ingested() };
-        // Nothing is read any more: what only the snapshot holds is free while the commit waits.
-        drop(snapshot);
-        engine.commits.commit_validated(body, count, durability, validation)?;
-        staged.note_named();
-        Ok(())
     }
 }
 
