@@ -1,23 +1,21 @@
 //! Options for opening a database. There are few; each has a unit, a range and an effect. What can be measured
 //! is not an option.
 
+mod check;
+mod opening;
+
 use crate::clock::ClockSource;
 use crate::compression::Compression;
-use crate::db::database::Database;
 use crate::durability::Durability;
 use crate::encryption::{EncryptionKey, TRAILER};
-use crate::error::{Error, Result};
-use crate::flow::address_space;
 use crate::flow::shares::{QUEUE_MAX, Shares};
 use crate::latency::Latencies;
 use crate::merge::MergeOperator;
 use crate::merging::MergeOperators;
-use psync::{Disk, DiskOptions, Volume};
-use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
-/// Opens databases. Made by [`Database::builder`].
+/// Opens databases. Made by [`Database::builder`](crate::Database::builder).
 ///
 /// ```
 /// # fn main() -> sapwood::Result<()> {
@@ -50,29 +48,11 @@ pub struct Builder {
     encryption_key: Option<EncryptionKey>,
 }
 
-/// Between two attempts to take the lock: the first soon, for a process that is just ending; later ones must not cost
-/// processor time.
-const LOCK_PAUSE_MIN: Duration = Duration::from_millis(1);
-const LOCK_PAUSE_MAX: Duration = Duration::from_millis(50);
 /// What a flush does at a time: it merges, reads ahead, builds the next version and writes (count).
 const BACKGROUND_THREADS: usize = 4;
-/// More threads than there can be work for (count).
-const BACKGROUND_THREADS_MAX: usize = 64;
-/// The shortest lease of a follower: twice the time after which it is heard of again. Shorter in tests.
-const LEASE_MIN: Duration = Duration::from_millis(if cfg!(test) { 0 } else { 2000 });
-/// The least memory in bytes: two queues, a cache and a flush would not fit into less.
-const MEMORY_MIN: u64 = 4 << 20;
 /// The most memory, its last record aside, for a log that is replayed into memory by a read-only open, which never
 /// flushes: two full queues, since a crash leaves no more. Smaller in tests.
 pub(crate) const REPLAYED_MAX: u64 = if cfg!(test) { 64 << 20 } else { 2 * QUEUE_MAX };
-/// Target bytes of a leaf: shorter than 256 would be mostly headers, of more than 1 MiB, a get would cost too much.
-const LEAF_LEN: std::ops::RangeInclusive<usize> = 256..=(1 << 20);
-/// Bytes of a segment: must be long enough for the longest leaf, and short enough to be collected.
-const SPAN: std::ops::RangeInclusive<u64> = (1 << 20)..=(1 << 30);
-
-/// Bytes of the log that are kept for the change feed, if any are: less would be given up at once.
-const KEPT: std::ops::RangeInclusive<u64> = (1 << 20)..=(1 << 60);
-
 impl Default for Builder {
     fn default() -> Self {
         Self {
@@ -119,7 +99,7 @@ impl Builder {
     }
 
     /// The key of an encrypted database. A database that is created with a key is encrypted: all of its nodes, of its log and of its manifest, and
-    /// [backups](Database::backup) of it. It opens only with this key, or the one that it was [changed](Database::change_encryption_key) to.
+    /// [backups](crate::Database::backup) of it. It opens only with this key, or the one that it was [changed](crate::Database::change_encryption_key) to.
     /// What is changed, exchanged or put back from another time is noticed when it is read, unless the whole directory is of another
     /// time. What stays visible: names, lengths and times of files, and of nodes and commits their numbers, lengths and counts.
     ///
@@ -241,7 +221,7 @@ impl Builder {
     }
 
     /// Whether to create the database if it does not exist. The default is yes. If not, opening fails with
-    /// [`Error::Missing`].
+    /// [`Error::Missing`](crate::Error::Missing).
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {
@@ -276,13 +256,13 @@ impl Builder {
     }
 
     /// Opens the database read-only beside the process that writes it, if there is one: a *follower*. It sees what is durable, as of
-    /// [`Database::refresh`], which opening does for the first time. Any number of processes can follow a database. No writer waits for
+    /// [`Database::refresh`](crate::Database::refresh), which opening does for the first time. Any number of processes can follow a database. No writer waits for
     /// them, and none is kept from opening it.
     ///
     /// A follower that may write to the directory registers there. The writer then keeps what the follower's
     /// snapshots and iterators can read, for as long as the follower is heard of ([`Builder::follower_lease`]) and the disk is not full.
-    /// Otherwise reads may return [`Error::SnapshotTooOld`]. With [`background_threads(0)`](Self::background_threads) only
-    /// [`Database::refresh`] is heard of.
+    /// Otherwise reads may return [`Error::SnapshotTooOld`](crate::Error::SnapshotTooOld). With [`background_threads(0)`](Self::background_threads) only
+    /// [`Database::refresh`](crate::Database::refresh) is heard of.
     ///
     /// What is not in the trees yet is replayed into memory: up to a third of the writer's budget.
     ///
@@ -454,7 +434,7 @@ impl Builder {
         self
     }
 
-    /// Whether a database in a file system without locks is refused ([`Error::NoLocks`]). The default is yes.
+    /// Whether a database in a file system without locks is refused ([`Error::NoLocks`](crate::Error::NoLocks)). The default is yes.
     ///
     /// If not, it is opened without a lock there, and the caller must see to it that no other process opens it:
     /// two that write destroy the database. Where there are locks, this changes nothing.
@@ -487,7 +467,7 @@ impl Builder {
         self
     }
 
-    /// Keeps what was committed for [`Database::changes`]: up to so many bytes of log files after their changes are in the trees,
+    /// Keeps what was committed for [`Database::changes`](crate::Database::changes): up to so many bytes of log files after their changes are in the trees,
     /// at least 1 MiB; or none, with 0. The database remembers it: without this option it is as it was, and in a new one it is 0.
     ///
     /// The files stay where they are, so nothing is written twice; but they take their space on the disk, and a flush syncs the
@@ -506,117 +486,6 @@ impl Builder {
     pub fn keep_changes(mut self, bytes: u64) -> Self {
         self.keep_changes = Some(bytes);
         self
-    }
-
-    /// Opens the database in the directory `path`, or creates it.
-    ///
-    /// ```
-    /// # fn main() -> sapwood::Result<()> {
-    /// # let dir = tempfile::tempdir().expect("a temporary directory");
-    /// use sapwood::Database;
-    ///
-    /// let db = Database::builder().busy_wait(false).open(dir.path().join("ships.db"))?;
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::Locked`] if another process has it open (see [`Builder::wait_for_lock`]), [`Error::NotADatabase`], [`Error::NewerFormat`],
-    /// [`Error::OlderFormat`], [`Error::Missing`], [`Error::Corrupt`], [`Error::BadOption`], and I/O errors.
-    ///
-    /// [`Error::DiskFull`] after a crash: opening for writing needs room for a copy of the manifest (some hundredth of
-    /// the data at most) and a log file. Until there is some, the database can be opened
-    /// [read-only](Builder::read_only); nothing is lost.
-    pub fn open(self, path: impl AsRef<Path>) -> Result<Database> {
-        let path = path.as_ref();
-        self.check()?;
-        // From the directory on, which may be another one by the time that it is free.
-        self.waiting(|| self.open_once(path))
-    }
-
-    fn open_once(&self, path: &Path) -> Result<Database> {
-        if !path.as_os_str().is_empty() && !path.exists() && !self.may_create() {
-            return Err(Error::Missing { path: path.display().to_string() });
-        }
-        let create = self.may_create();
-        let Self { pio_max, busy_wait, io_timeout, .. } = *self;
-        let options = DiskOptions { pio_max, create, busy_wait, io_timeout, ..DiskOptions::default() };
-        let disk = Disk::open(path, options);
-        let disk = disk.map_err(|error| Error::of_opening(error, &path.display().to_string()))?;
-        Database::open_with(Arc::new(disk), self)
-    }
-
-    /// Opens the database on any [`Volume`], for example a simulated one.
-    ///
-    /// ```
-    /// # fn main() -> sapwood::Result<()> {
-    /// # let dir = tempfile::tempdir().expect("a temporary directory");
-    /// use std::sync::Arc;
-    ///
-    /// let volume = Arc::new(psync::Simulated::new(1)); // in memory; can fail and lose power on order
-    /// let db = sapwood::Database::builder().background_threads(0).open_on(volume)?;
-    /// db.keyspace("ships")?.insert("fram", "1892")?;
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Builder::open`].
-    pub fn open_on(self, volume: Arc<dyn Volume>) -> Result<Database> {
-        self.check()?;
-        self.waiting(|| Database::open_with(Arc::clone(&volume), &self))
-    }
-
-    /// Opens with `open`, again and again while another process has the database open, for as long as the options say.
-    fn waiting(&self, open: impl Fn() -> Result<Database>) -> Result<Database> {
-        let began = Instant::now();
-        let mut pause = LOCK_PAUSE_MIN;
-        loop {
-            let opened = open();
-            let left = self.wait_for_lock.saturating_sub(began.elapsed());
-            if left.is_zero() || !matches!(opened, Err(Error::Locked { .. })) {
-                return opened;
-            }
-            std::thread::sleep(pause.min(left));
-            pause = (2 * pause).min(LOCK_PAUSE_MAX);
-        }
-    }
-
-    fn check(&self) -> Result<()> {
-        let refuse =
-            |option, value, range: &str| Err(Error::BadOption { option, value, range: range.into() });
-        if self.memory < MEMORY_MIN {
-            return refuse("memory", self.memory, "at least 4194304 bytes (4 MiB)");
-        }
-        if let Some(left) = address_space::left().filter(|left| self.memory > *left) {
-            let range = format!(
-                "at most {left} bytes, which are left of this process's address space; choose less memory, or raise the \
-                 limit (`ulimit -v`)"
-            );
-            return refuse("memory", self.memory, &range);
-        }
-        if !(1..=1024).contains(&self.pio_max) {
-            return refuse("pio_max", self.pio_max as u64, "1 to 1024 requests");
-        }
-        if self.io_timeout < Duration::from_millis(1) {
-            return refuse("io_timeout", self.io_timeout.as_millis() as u64, "at least 1 ms");
-        }
-        if self.follower_lease < LEASE_MIN {
-            return refuse("follower_lease", self.follower_lease.as_millis() as u64, "at least 2000 ms");
-        }
-        if self.background_threads > BACKGROUND_THREADS_MAX {
-            return refuse("background_threads", self.background_threads as u64, "0 to 64");
-        }
-        if self.keep_changes.is_some_and(|bytes| bytes != 0 && !KEPT.contains(&bytes)) {
-            let bytes = self.keep_changes.unwrap_or(0);
-            return refuse("keep_changes", bytes, "0, or 1048576 bytes (1 MiB) to 1 EiB");
-        }
-        self.compression.check()?;
-        if !LEAF_LEN.contains(&self.leaf_len) {
-            return refuse("leaf_len", self.leaf_len as u64, "256 to 1048576 bytes");
-        }
-        if !self.segment_span.is_power_of_two() || !SPAN.contains(&self.segment_span) {
-            return refuse("segment_span", self.segment_span, "a power of two from 1 MiB to 1 GiB");
-        }
-        Ok(())
     }
 
     pub(crate) fn may_create(&self) -> bool {
