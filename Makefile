@@ -4,7 +4,7 @@ CARGO ?= cargo
 BUILD ?= --build
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-root lint docs bench fuzz probe lab arena bench-transactions peers object-store test-cluster cluster-demo
+.PHONY: help demo test test-root lint docs bench fuzz probe lab arena bench-transactions peers object-store test-cluster bench-cluster cluster-demo
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,12 @@ object-store: ## Build, check and test backups in object stores (two minutes; no
 
 test-cluster: ## Build, check and test replication on openraft (minutes; no part of `make test`)
 	cd crates/openraft && $(CARGO) fmt --all --check && $(CARGO) clippy --workspace --all-targets -- -D warnings && $(CARGO) test --workspace && RUSTDOCFLAGS="-D warnings" $(CARGO) doc --package sapwood-openraft --no-deps
+
+bench-cluster: ## Race three replicated nodes against etcd on this machine (needs Go; ETCD=program, DIR=directory on the disk; five minutes)
+	cd crates/openraft && $(CARGO) build --release --package sapwood-node
+	cd crates/openraft/examples/replicated-kv/tests/throughput && go run . -dir $(abspath $(or $(DIR),.)) $(BENCH_CLUSTER) \
+		sapwood=$(or $(CARGO_TARGET_DIR),$(CURDIR)/crates/openraft/target)/release/sapwood-node \
+		$(addprefix etcd=,$(or $(ETCD),$(shell command -v etcd)))
 
 cluster-demo: ## Start three replicated nodes here, write, kill the leader, read (PORT=first of three; needs curl)
 	CARGO=$(CARGO) PORT=$(or $(PORT),7301) crates/openraft/examples/replicated-kv/demo

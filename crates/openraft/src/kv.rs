@@ -1,8 +1,8 @@
 //! A ready-made machine: one ordered map, with versions.
 //!
 //! Invariants:
-//! 1. The version of a record is the index of the command that wrote it, so it grows with every change of a key, and no two changes of
-//!    different commands have the same one. It stands before the value, as eight bytes, little-endian.
+//! 1. The version of a record is the number of the command that wrote it ([`Apply::index`]), so it grows with every change of a key, and no two
+//!    changes of different commands have the same one. It stands before the value, as eight bytes, little-endian.
 //! 2. A command whose conditions do not hold changes nothing.
 
 use crate::machine::{Apply, Machine};
@@ -13,6 +13,9 @@ use openraft::{BasicNode, RaftTypeConfig};
 use sapwood::{Keyspace, KeyspaceOptions};
 use serde::{Deserialize, Serialize};
 
+/// What the log has of a condition or a write beside its key and value takes less bytes than this.
+const RECORD_OVERHEAD: usize = 64;
+
 openraft::declare_raft_types!(
     /// openraft's types for a [`KvMachine`]: nodes with numbers and addresses.
     pub KvConfig:
@@ -22,6 +25,37 @@ openraft::declare_raft_types!(
         Node = BasicNode,
         SnapshotData = SnapshotFile,
 );
+
+openraft::declare_raft_types!(
+    /// openraft's types for a [`Batched`](crate::Batched) [`KvMachine`], whose entries have several commands each.
+    pub KvBatchConfig:
+        D = Vec<KvCommand>,
+        R = Vec<KvAnswer>,
+        NodeId = u64,
+        Node = BasicNode,
+        SnapshotData = SnapshotFile,
+);
+
+/// What an entry of a group of a [`KvMachine`] has: a command, or several.
+///
+/// ```
+/// use openraft::RaftTypeConfig;
+/// use sapwood_openraft::{KvData, StateReader};
+///
+/// fn fram<C: RaftTypeConfig<D: KvData>>(state: &StateReader<C>) -> sapwood_openraft::Result<bool> {
+///     Ok(state.get("fram")?.is_some())
+/// }
+/// ```
+pub trait KvData: sealed::Sealed {}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::KvCommand {}
+    impl Sealed for Vec<super::KvCommand> {}
+}
+
+impl KvData for KvCommand {}
+impl KvData for Vec<KvCommand> {}
 
 /// A change of a record, or of a range of them.
 ///
@@ -182,28 +216,7 @@ impl KvCommand {
     /// assert!(KvCommand::put("fram", vec![0; 2 << 20]).refusal(1 << 20).is_some());
     /// ```
     pub fn refusal(&self, bytes_max: usize) -> Option<String> {
-        let mut bytes = 0;
-        let mut keys = Vec::new();
-        for condition in &self.conditions {
-            keys.push(condition.key());
-            if let KvCondition::Value { value: Some(value), .. } = condition {
-                bytes += value.len();
-            }
-        }
-        for write in &self.writes {
-            match write {
-                KvWrite::Put { key, value } => {
-                    keys.push(key);
-                    bytes += value.len();
-                }
-                KvWrite::Delete { key } => keys.push(key),
-                // Bounds may be empty; longer than a key they are of no use.
-                KvWrite::DeleteRange { from, to } => {
-                    bytes += from.len() + to.as_ref().map_or(0, Bytes::len);
-                }
-            }
-        }
-        for key in &keys {
+        for key in self.keys() {
             if key.is_empty() || key.len() > sapwood::KEY_LEN_MAX {
                 return Some(format!(
                     "a key has {} bytes; 1 to {} are possible",
@@ -212,9 +225,41 @@ impl KvCommand {
                 ));
             }
         }
-        // What else the log has of each of them is less than 64 bytes.
-        bytes += keys.iter().map(|key| key.len() + 64).sum::<usize>();
+        let bytes = self.log_bytes();
         (bytes > bytes_max).then(|| format!("the command has {bytes} bytes; {bytes_max} are possible"))
+    }
+
+    /// About the bytes that it takes in the log: not less.
+    ///
+    /// ```
+    /// use sapwood_openraft::KvCommand;
+    ///
+    /// assert!((1004..1100).contains(&KvCommand::put("fram", vec![0; 1000]).log_bytes()));
+    /// ```
+    pub fn log_bytes(&self) -> usize {
+        let conditions = self.conditions.iter().map(|condition| match condition {
+            KvCondition::Value { value: Some(value), .. } => value.len(),
+            KvCondition::Value { value: None, .. } | KvCondition::Version { .. } => 0,
+        });
+        let writes = self.writes.iter().map(|write| match write {
+            KvWrite::Put { value, .. } => value.len(),
+            KvWrite::Delete { .. } => 0,
+            // Bounds may be empty; longer than a key they are of no use.
+            KvWrite::DeleteRange { from, to } => {
+                from.len() + to.as_ref().map_or(0, Bytes::len) + RECORD_OVERHEAD
+            }
+        });
+        let keys = self.keys().map(|key| key.len() + RECORD_OVERHEAD);
+        conditions.chain(writes).chain(keys).sum()
+    }
+
+    /// The keys that it reads or writes.
+    fn keys(&self) -> impl Iterator<Item = &Bytes> {
+        let written = self.writes.iter().filter_map(|write| match write {
+            KvWrite::Put { key, .. } | KvWrite::Delete { key } => Some(key),
+            KvWrite::DeleteRange { .. } => None,
+        });
+        self.conditions.iter().map(KvCondition::key).chain(written)
     }
 }
 
@@ -356,7 +401,7 @@ fn get(records: &Keyspace, key: &[u8]) -> sapwood::Result<Option<KvValue>> {
 }
 
 /// Reads of the state of a [`KvMachine`].
-impl<C: RaftTypeConfig<D = KvCommand>> StateReader<C> {
+impl<C: RaftTypeConfig<D: KvData>> StateReader<C> {
     /// The value of a key in the state of this node, which may be behind.
     ///
     /// ```

@@ -27,23 +27,31 @@
 //! | [`StateMachine`], [`StateReader`] | a group's state, and reading it |
 //! | [`Machine`] | what commands do: to be implemented by the user |
 //! | [`KvMachine`] | a ready-made one: a map with versions, conditions and transactions |
+//! | [`Batched`], [`BatchWriter`] | group commit: commands that wait at the same time share an entry, its syncs and its round trip |
+//! | [`ReadIndex`] | linearizable reads that wait at the same time share a round trip |
 //! | [`SnapshotFile`] | a state on its way to another node |
 //!
 //! All of it needs a tokio runtime: what waits for the device runs on its threads for blocking work.
 
+mod batch;
 mod error;
 mod kv;
 mod log;
 mod machine;
+mod read_index;
 mod record;
 mod snapshot_file;
 mod state_machine;
 mod store;
 
+pub use batch::{BatchWriter, Batched, WriteError};
 pub use error::{Error, Result};
-pub use kv::{KvAnswer, KvCommand, KvCondition, KvConfig, KvMachine, KvValue, KvWrite};
+pub use kv::{
+    KvAnswer, KvBatchConfig, KvCommand, KvCondition, KvConfig, KvData, KvMachine, KvValue, KvWrite,
+};
 pub use log::{LogReader, LogStore};
 pub use machine::{Apply, Machine};
+pub use read_index::{ReadError, ReadIndex};
 pub use snapshot_file::SnapshotFile;
 pub use state_machine::{SnapshotBuilder, StateMachine, StateReader, View};
 pub use store::Store;

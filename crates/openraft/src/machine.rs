@@ -87,7 +87,8 @@ pub struct Apply<'a> {
     pub transaction: &'a mut Transaction,
     /// The group's keyspaces, in the order of [`Machine::keyspaces`].
     pub keyspaces: &'a [Keyspace],
-    /// The index of the command in the log: ascending, the same on every node, never used twice.
+    /// The index of the command in the log, or what [`Batched`](crate::Batched) makes of it: ascending, the same on every node, never used
+    /// twice.
     pub index: u64,
 }
 

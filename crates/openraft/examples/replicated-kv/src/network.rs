@@ -10,7 +10,7 @@ use openraft::raft::{
     VoteRequest, VoteResponse,
 };
 use openraft::{AnyError, BasicNode};
-use sapwood_openraft::KvConfig;
+use sapwood_openraft::KvBatchConfig;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub struct Peer {
     address: String,
 }
 
-impl RaftNetworkFactory<KvConfig> for Network {
+impl RaftNetworkFactory<KvBatchConfig> for Network {
     type Network = Peer;
 
     async fn new_client(&mut self, target: u64, node: &BasicNode) -> Peer {
@@ -81,10 +81,10 @@ impl Peer {
     }
 }
 
-impl RaftNetwork<KvConfig> for Peer {
+impl RaftNetwork<KvBatchConfig> for Peer {
     async fn append_entries(
         &mut self,
-        request: AppendEntriesRequest<KvConfig>,
+        request: AppendEntriesRequest<KvBatchConfig>,
         option: RPCOption,
     ) -> Answer<AppendEntriesResponse<u64>> {
         self.call("/raft/append", &request, option.hard_ttl()).await
@@ -92,7 +92,7 @@ impl RaftNetwork<KvConfig> for Peer {
 
     async fn install_snapshot(
         &mut self,
-        request: InstallSnapshotRequest<KvConfig>,
+        request: InstallSnapshotRequest<KvBatchConfig>,
         option: RPCOption,
     ) -> Answer<InstallSnapshotResponse<u64>, InstallSnapshotError> {
         self.call("/raft/snapshot", &request, option.hard_ttl()).await

@@ -3,11 +3,14 @@
 use crate::Arguments;
 use crate::faults::Faults;
 use crate::network::Network;
+use crate::records::COMMAND_MAX;
 use anyhow::Context;
 use openraft::{BasicNode, Config, LogId, Raft, SnapshotPolicy};
 use parking_lot::Mutex;
 use sapwood::Database;
-use sapwood_openraft::{KvConfig, KvMachine, StateReader, Store};
+use sapwood_openraft::{
+    BatchWriter, Batched, KvBatchConfig, KvCommand, KvMachine, ReadIndex, StateReader, Store,
+};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -20,8 +23,10 @@ pub struct Node {
     /// Where others reach it.
     pub address: String,
     pub db: Database,
-    pub raft: Raft<KvConfig>,
-    pub state: StateReader<KvConfig>,
+    pub raft: Raft<KvBatchConfig>,
+    pub writer: BatchWriter<KvBatchConfig, KvMachine>,
+    pub reads: ReadIndex<KvBatchConfig>,
+    pub state: StateReader<KvBatchConfig>,
     pub faults: Arc<Faults>,
     pub network: Network,
     /// When the leader last said what is committed, and what that was.
@@ -37,9 +42,10 @@ impl Node {
         let store = Store::open(&db, arguments.dir.join("snapshots"))?;
         if arguments.force_new_cluster {
             let node = BasicNode::new(address.clone());
-            store.restart_group::<KvConfig>(GROUP, arguments.id, node)?;
+            store.restart_group::<KvBatchConfig>(GROUP, arguments.id, node)?;
         }
-        let (log, machine) = store.group::<KvConfig, _>(GROUP, KvMachine::new())?;
+        let (log, machine) = store.group::<KvBatchConfig, _>(GROUP, Batched(KvMachine::new()))?;
+        let log = log.committed_without_sync();
         let state = machine.reader();
 
         let config = Config {
@@ -73,7 +79,9 @@ impl Node {
         let network = Network { client, scheme, token, faults: Arc::clone(&faults) };
         let config = Arc::new(config.validate()?);
         let raft = Raft::new(arguments.id, config, network.clone(), log, machine).await?;
+        let writer = BatchWriter::new(&raft, COMMAND_MAX, KvCommand::log_bytes);
+        let reads = ReadIndex::new(&raft);
         let heard = Mutex::new(None);
-        Ok(Arc::new(Self { arguments, address, db, raft, state, faults, network, heard }))
+        Ok(Arc::new(Self { arguments, address, db, raft, writer, reads, state, faults, network, heard }))
     }
 }

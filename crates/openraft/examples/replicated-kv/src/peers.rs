@@ -5,7 +5,7 @@ use crate::server::Failure;
 use axum::extract::State;
 use bytes::Bytes;
 use openraft::raft::{AppendEntriesRequest, InstallSnapshotRequest, VoteRequest};
-use sapwood_openraft::KvConfig;
+use sapwood_openraft::KvBatchConfig;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn encode<T: Serialize>(answer: &T) -> Answer {
 }
 
 pub async fn append(State(node): State<Arc<Node>>, body: Bytes) -> Answer {
-    let request: AppendEntriesRequest<KvConfig> = decode(&body)?;
+    let request: AppendEntriesRequest<KvBatchConfig> = decode(&body)?;
     let (came, committed) = (Instant::now(), request.leader_commit);
     let answer = node.raft.append_entries(request).await;
     if matches!(answer, Ok(openraft::raft::AppendEntriesResponse::Success)) {
@@ -32,7 +32,7 @@ pub async fn append(State(node): State<Arc<Node>>, body: Bytes) -> Answer {
 }
 
 pub async fn snapshot(State(node): State<Arc<Node>>, body: Bytes) -> Answer {
-    let request: InstallSnapshotRequest<KvConfig> = decode(&body)?;
+    let request: InstallSnapshotRequest<KvBatchConfig> = decode(&body)?;
     encode(&node.raft.install_snapshot(request).await)
 }
 

@@ -16,6 +16,7 @@
 //! | 200 | it took effect, and is durable on a majority; its version is in `sapwood-version` |
 //! | 400, 401, 412, 413 | nothing: it cannot be, may not be, its condition does not hold, it is too large |
 //! | 307, 421 | nothing: another node is the leader; or no leader is known, try again |
+//! | 500 | nothing: this node has stopped |
 //! | 503, 504 | **unknown**: it may have happened, or may still. Repeat it only with a condition |
 
 use crate::node::Node;
@@ -31,7 +32,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes of a command, at most. An entry of the log has to be a value of the database.
+/// Bytes of a command, and of the commands that share an entry, at most. An entry of the log has to be a value of the database.
 pub const COMMAND_MAX: usize = 1 << 20;
 /// How long a request may wait for a majority.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -62,9 +63,9 @@ async fn wait_to_read(node: &Node, reading: &Reading) -> Result<HeaderMap, Failu
         Some(other) => return Err(Failure::bad(format!("read={other}: it may be own"))),
     };
     if !is_own && !node.arguments.wrong_reads {
-        let confirmed = tokio::time::timeout(PATIENCE, node.raft.ensure_linearizable()).await;
+        let confirmed = tokio::time::timeout(PATIENCE, node.reads.confirm()).await;
         match confirmed.map_err(|_| Failure::unknown("no majority has answered"))? {
-            Ok(_) => {}
+            Ok(()) => {}
             Err(RaftError::APIError(CheckIsLeaderError::ForwardToLeader(to))) => {
                 return Err(Failure::elsewhere(node, to.leader_node.map(|leader| leader.addr)));
             }
@@ -197,6 +198,11 @@ async fn write(node: &Node, command: KvCommand) -> Result<KvAnswer, Failure> {
     let (leader, address) = {
         let metrics = node.raft.metrics();
         let metrics = metrics.borrow();
+        if let Err(stopped) = &metrics.running_state {
+            return Err(Failure::broken(format!(
+                "this node has stopped, and nothing has happened: {stopped}"
+            )));
+        }
         let leader = metrics.current_leader;
         let known =
             leader.and_then(|leader| metrics.membership_config.membership().get_node(&leader).cloned());
@@ -205,9 +211,9 @@ async fn write(node: &Node, command: KvCommand) -> Result<KvAnswer, Failure> {
     if leader != Some(node.arguments.id) {
         return Err(Failure::elsewhere(node, address));
     }
-    let written = tokio::time::timeout(PATIENCE, node.raft.client_write(command)).await;
+    let written = tokio::time::timeout(PATIENCE, node.writer.write(command)).await;
     match written.map_err(|_| Failure::late("no majority has confirmed it in time"))? {
-        Ok(answer) => Ok(answer.data),
+        Ok(answer) => Ok(answer),
         Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_))) => {
             Err(Failure::unknown("this node is not the leader any more"))
         }

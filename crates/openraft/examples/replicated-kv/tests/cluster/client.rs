@@ -136,7 +136,10 @@ impl Shared {
                 StatusCode::TEMPORARY_REDIRECT => {
                     let location = answer.headers().get("location").and_then(|to| to.to_str().ok());
                     let location = location.expect("a redirect says where to");
-                    assert!(location.ends_with(path) && !location.starts_with(url), "{url} to {location}");
+                    assert!(
+                        location.ends_with(path) && location != again.url().as_str(),
+                        "{url} to {location}"
+                    );
                     next = again;
                     *next.url_mut() = location.parse().expect("an address");
                 }
@@ -145,6 +148,12 @@ impl Shared {
                     return Outcome::Not;
                 }
                 StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => return Outcome::Unknown,
+                // A node that has stopped, whose disk is full for instance. Tests see by the records at the end whether one has that should
+                // not have.
+                StatusCode::INTERNAL_SERVER_ERROR => {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                    return Outcome::Not;
+                }
                 status => panic!("{status}: {:?}", answer.text().await),
             }
         }

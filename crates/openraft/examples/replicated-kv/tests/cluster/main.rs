@@ -1,11 +1,13 @@
 //! Clusters of three nodes, each a process, whose histories must be linearizable whatever happens to them.
 //!
-//! `CLUSTER_ROUNDS=20` goes through all troubles so many times, in place of once; `PORCUPINE=1` has porcupine (Go) judge
-//! the histories as well.
+//! `CLUSTER_ROUNDS=20` goes through all troubles so many times, in place of once, with `CLUSTER_CLIENTS=16` in place of eight clients; `PORCUPINE=1`
+//! has porcupine (Go) judge the histories as well.
 
 mod backup;
 mod client;
 mod history;
+mod lan;
+mod namespaces;
 mod nodes;
 mod secured;
 mod snapshots;

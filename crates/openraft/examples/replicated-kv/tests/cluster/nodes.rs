@@ -1,5 +1,6 @@
 //! Nodes as processes: started, killed, stopped, cut off from one another.
 
+use crate::lan::Lan;
 use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +20,13 @@ pub struct Nodes {
     arguments: Vec<String>,
     addresses: BTreeMap<u64, String>,
     running: BTreeMap<u64, Child>,
+    /// The network of namespaces in which they are; otherwise they are in that of this process.
+    pub lan: Option<Lan>,
+    /// A library that gives each node a clock of its own, which [`Nodes::set_clock`] sets.
+    pub clock_library: Option<PathBuf>,
+    /// MiB of a disk of its own for each node, in memory; otherwise they share that of this process.
+    pub disk_mib: Option<u64>,
+    disks: BTreeSet<u64>,
 }
 
 impl Nodes {
@@ -36,6 +44,10 @@ impl Nodes {
             arguments: arguments.iter().map(ToString::to_string).collect(),
             addresses: BTreeMap::new(),
             running: BTreeMap::new(),
+            lan: None,
+            clock_library: None,
+            disk_mib: None,
+            disks: BTreeSet::new(),
         }
     }
 
@@ -43,14 +55,19 @@ impl Nodes {
     pub async fn cluster(arguments: &[&str]) -> Self {
         _ = rustls::crypto::ring::default_provider().install_default();
         let mut nodes = Self::new(arguments);
-        for id in 1..=3 {
-            nodes.start(id, &[]);
-        }
-        nodes.begin(1).await;
-        for id in 2..=3 {
-            nodes.add(id).await;
-        }
+        nodes.begin_three().await;
         nodes
+    }
+
+    /// Starts three nodes, and makes them a cluster.
+    pub async fn begin_three(&mut self) {
+        for id in 1..=3 {
+            self.start(id, &[]);
+        }
+        self.begin(1).await;
+        for id in 2..=3 {
+            self.add(id).await;
+        }
     }
 
     pub fn directory(&self, id: u64) -> PathBuf {
@@ -63,12 +80,42 @@ impl Nodes {
             let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
             listener.local_addr().expect("an address").to_string()
         };
-        let address = self.addresses.entry(id).or_insert_with(free).clone();
+        let address = match &self.lan {
+            Some(lan) => self.addresses.entry(id).or_insert_with(|| format!("{}:7000", lan.host(id))).clone(),
+            None => self.addresses.entry(id).or_insert_with(free).clone(),
+        };
         let log = std::fs::File::options()
             .create(true)
             .append(true)
             .open(self.dir.path().join(format!("log-{id}")));
-        let child = Command::new(env!("CARGO_BIN_EXE_sapwood-node"))
+        if let Some(mib) = self.disk_mib
+            && self.disks.insert(id)
+        {
+            std::fs::create_dir_all(self.directory(id)).expect("creates");
+            let mut mount = Command::new("mount");
+            mount.args(["-t", "tmpfs", "-o", &format!("size={mib}m"), "tmpfs"]).arg(self.directory(id));
+            assert!(mount.status().expect("mount runs").success());
+        }
+        let program = env!("CARGO_BIN_EXE_sapwood-node");
+        let mut command = match &mut self.lan {
+            Some(lan) => {
+                let mut command = lan.command(id);
+                command.arg(program);
+                command
+            }
+            None => Command::new(program),
+        };
+        if let Some(library) = &self.clock_library {
+            self.set_clock(id, "+0");
+            command
+                .env("LD_PRELOAD", library)
+                .env("FAKETIME_TIMESTAMP_FILE", self.clock(id))
+                .env("FAKETIME_NO_CACHE", "1")
+                // The kernel's monotonic clock does not jump either.
+                .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+                .env("DONT_FAKE_MONOTONIC", "1");
+        }
+        let child = command
             .args(["--id", &id.to_string(), "--listen", &address, "--memory", "16"])
             .arg("--dir")
             .arg(self.directory(id))
@@ -78,6 +125,18 @@ impl Nodes {
             .stdout(Stdio::null())
             .spawn();
         self.running.insert(id, child.expect("starts"));
+    }
+
+    fn clock(&self, id: u64) -> PathBuf {
+        self.dir.path().join(format!("clock-{id}"))
+    }
+
+    /// Sets the clock of a node: `+3600` is an hour ahead.
+    pub fn set_clock(&self, id: u64, offset: &str) {
+        // In one step, since it is read at any time.
+        let new = self.dir.path().join(format!("clock-{id}.new"));
+        std::fs::write(&new, offset).expect("writes");
+        std::fs::rename(new, self.clock(id)).expect("renames");
     }
 
     pub fn ids(&self) -> Vec<u64> {
@@ -242,6 +301,9 @@ impl Drop for Nodes {
         let ids: Vec<_> = self.running.keys().copied().collect();
         for id in ids {
             self.kill(id);
+        }
+        for id in &self.disks {
+            _ = Command::new("umount").arg("--lazy").arg(self.directory(*id)).status();
         }
         if std::thread::panicking() {
             for id in self.ids() {

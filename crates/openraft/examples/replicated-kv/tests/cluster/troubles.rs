@@ -4,6 +4,7 @@
 use crate::client::Load;
 use crate::history::{Call, Operation, violation};
 use crate::nodes::Nodes;
+use std::fmt::Debug;
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +41,7 @@ const ALL: [Trouble; 11] = [
     Trouble::Members,
 ];
 
-async fn pause(millis: u64) {
+pub async fn pause(millis: u64) {
     tokio::time::sleep(Duration::from_millis(millis)).await;
 }
 
@@ -105,12 +106,18 @@ async fn make(nodes: &mut Nodes, trouble: Trouble, next: &mut u64) {
     pause(500).await;
 }
 
-/// Rounds of all troubles, each with clients of its own. Returns the histories.
-async fn live(nodes: &mut Nodes, troubles: &[Trouble], seed: u64) -> Vec<Operation> {
+/// Goes through troubles, each with clients and keys of its own. Returns the histories.
+pub async fn live<T: Copy + Debug>(
+    nodes: &mut Nodes,
+    troubles: &[T],
+    seed: u64,
+    make: impl AsyncFn(&mut Nodes, T, &mut u64),
+) -> Vec<Operation> {
     let (mut all, mut next) = (Vec::new(), 4);
+    let clients = std::env::var("CLUSTER_CLIENTS").map_or(8, |clients| clients.parse().expect("a number"));
     for (round, trouble) in (0..).zip(troubles) {
         let urls = nodes.ids().into_iter().map(|id| nodes.url(id, "")).collect();
-        let load = Load::start(&nodes.client, urls, &format!("round-{round}"), 8, seed + round);
+        let load = Load::start(&nodes.client, urls, &format!("round-{round}"), clients, seed + round);
         pause(300).await;
         make(nodes, *trouble, &mut next).await;
         let history = load.end().await;
@@ -130,7 +137,7 @@ async fn histories_are_linearizable_whatever_happens() {
     let rounds = std::env::var("CLUSTER_ROUNDS").map_or(1, |rounds| rounds.parse().expect("a number"));
     for round in 0..rounds {
         let mut nodes = Nodes::cluster(&["--faults", "--snapshot-after", "500"]).await;
-        let history = live(&mut nodes, &ALL, round * 100).await;
+        let history = live(&mut nodes, &ALL, round * 100, make).await;
         let found = violation(&history);
         assert!(found.is_none(), "round {round}: {}", found.unwrap_or_default());
         assert!(history.len() > 2000, "{} operations", history.len());
@@ -141,7 +148,7 @@ async fn histories_are_linearizable_whatever_happens() {
 }
 
 /// If `PORCUPINE` says so.
-fn judge_by_porcupine(nodes: &Nodes, history: &[Operation]) {
+pub fn judge_by_porcupine(nodes: &Nodes, history: &[Operation]) {
     if std::env::var_os("PORCUPINE").is_none() {
         return;
     }
@@ -159,7 +166,7 @@ fn judge_by_porcupine(nodes: &Nodes, history: &[Operation]) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reads_without_the_read_index_are_caught() {
     let mut nodes = Nodes::cluster(&["--faults", "--wrong-reads"]).await;
-    let history = live(&mut nodes, &[Trouble::IsolateLeader], 7).await;
+    let history = live(&mut nodes, &[Trouble::IsolateLeader], 7, make).await;
     let found = violation(&history).expect("reads of an isolated node are old");
     println!("{}", found.lines().next().unwrap_or_default());
 }

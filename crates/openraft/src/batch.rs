@@ -1,0 +1,189 @@
+//! Group commit: commands that wait at the same time become one entry of the log.
+//!
+//! ```text
+//! write ──▶ queue ──▶ one proposal with all that wait ──▶ openraft ──▶ answers
+//!             ▲                 │ at most IN_FLIGHT_MAX at a time
+//!             └── meanwhile ────┘
+//! ```
+//! openraft 0.9 appends each proposal by itself and waits for its sync before it takes the next one. So without this a leader syncs once for
+//! each command, however many clients wait.
+//!
+//! Invariants:
+//! 1. A command is in one proposal, and is answered by that proposal's result.
+//! 2. A proposal has at most `bytes_max` bytes of commands, or one command, so it is no longer than the longest command that is let in.
+//! 3. The numbers that the commands of an entry are applied with ascend within it, and are less than those of the next entry.
+
+use crate::machine::{Apply, Machine};
+use openraft::error::{ClientWriteError, Fatal, RaftError};
+use openraft::impls::OneshotResponder;
+use openraft::{Raft, RaftTypeConfig};
+use sapwood::KeyspaceOptions;
+use std::sync::Arc;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+/// Bits of a command's number that say which one of its entry it is.
+const PLACE_BITS: u32 = 16;
+/// Commands of an entry, at most.
+const COMMANDS_MAX: usize = 1 << 12;
+/// Proposals at most that have no answer yet: while one is replicated, the leader syncs the next. More of them would be smaller and cost more syncs.
+const IN_FLIGHT_MAX: usize = 2;
+
+const _: () = assert!(COMMANDS_MAX <= 1 << PLACE_BITS, "places of an entry's commands differ");
+
+/// A machine whose commands are several of another machine's, applied one after the other. What [`BatchWriter`] proposes.
+///
+/// [`Apply::index`] is then the index of the entry × 65,536 + the place in it: still ascending, the same on every node, and never used
+/// twice. A group begins with this machine or without it; the two have different logs.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// use sapwood_openraft::{Batched, KvBatchConfig, KvMachine, Store};
+///
+/// let db = sapwood::Database::open(dir.path().join("node.db"))?;
+/// let store = Store::open(&db, dir.path().join("snapshots"))?;
+/// let (log, machine) = store.group::<KvBatchConfig, _>(1, Batched(KvMachine::new()))?;
+/// assert_eq!(machine.reader().get("fram")?, None);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Batched<M>(pub M);
+
+impl<M: Machine> Machine for Batched<M> {
+    type Command = Vec<M::Command>;
+    type Answer = Vec<M::Answer>;
+
+    fn keyspaces(&self) -> Vec<(String, KeyspaceOptions)> {
+        self.0.keyspaces()
+    }
+
+    fn apply(&self, at: &mut Apply<'_>, commands: Vec<M::Command>) -> sapwood::Result<Vec<M::Answer>> {
+        let first = at.index << PLACE_BITS;
+        let apply = |(index, command)| {
+            let mut at = Apply { transaction: &mut *at.transaction, keyspaces: at.keyspaces, index };
+            self.0.apply(&mut at, command)
+        };
+        (first..).zip(commands).map(apply).collect()
+    }
+
+    fn without_command(&self) -> Vec<M::Answer> {
+        Vec::new()
+    }
+}
+
+/// Why a command was not confirmed.
+pub type WriteError<C> = RaftError<
+    <C as RaftTypeConfig>::NodeId,
+    ClientWriteError<<C as RaftTypeConfig>::NodeId, <C as RaftTypeConfig>::Node>,
+>;
+
+/// Writes the commands of many clients to a group in few entries: commands that wait at the same time share an entry, its sync on each node,
+/// and its round trip.
+///
+/// ```
+/// use openraft::Raft;
+/// use sapwood_openraft::{BatchWriter, KvAnswer, KvBatchConfig, KvCommand, KvMachine};
+///
+/// async fn serve(raft: Raft<KvBatchConfig>) -> Result<(), Box<dyn std::error::Error>> {
+///     let writer = BatchWriter::<_, KvMachine>::new(&raft, 1 << 20, KvCommand::log_bytes);
+///     // From any number of tasks:
+///     let answer = writer.write(KvCommand::put("fram", "1892")).await?;
+///     assert!(matches!(answer, KvAnswer::Done { .. }));
+///     Ok(())
+/// }
+/// ```
+pub struct BatchWriter<C: RaftTypeConfig, M: Machine> {
+    queue: mpsc::UnboundedSender<Waiting<C, M>>,
+}
+
+/// A command, and who waits for its answer.
+struct Waiting<C: RaftTypeConfig, M: Machine> {
+    command: M::Command,
+    answer: oneshot::Sender<Result<M::Answer, WriteError<C>>>,
+}
+
+impl<C: RaftTypeConfig, M: Machine> Clone for BatchWriter<C, M> {
+    fn clone(&self) -> Self {
+        Self { queue: self.queue.clone() }
+    }
+}
+
+impl<C, M> BatchWriter<C, M>
+where
+    M: Machine,
+    C: RaftTypeConfig<D = Vec<M::Command>, R = Vec<M::Answer>, Responder = OneshotResponder<C>>,
+{
+    /// Writes to `raft`. The commands of an entry have at most `bytes_max` bytes by `bytes_of`, or the entry has one command. To be called
+    /// in a tokio runtime: a task runs there until the last clone is dropped.
+    pub fn new(raft: &Raft<C>, bytes_max: usize, bytes_of: fn(&M::Command) -> usize) -> Self {
+        let (queue, waiting) = mpsc::unbounded_channel();
+        tokio::spawn(propose_all(raft.clone(), waiting, bytes_max, bytes_of));
+        Self { queue }
+    }
+
+    /// Writes a command, and returns its answer once it is durable on a majority and applied here. If the caller does not wait for that, the
+    /// command is written all the same.
+    ///
+    /// # Errors
+    /// Those of [`Raft::client_write`]. As there, the command may have been written, or may still be.
+    pub async fn write(&self, command: M::Command) -> Result<M::Answer, WriteError<C>> {
+        let (answer, answered) = oneshot::channel();
+        let stopped = || RaftError::Fatal(Fatal::Stopped);
+        self.queue.send(Waiting { command, answer }).map_err(|_| stopped())?;
+        answered.await.map_err(|_| stopped())?
+    }
+}
+
+async fn propose_all<C, M>(
+    raft: Raft<C>,
+    mut waiting: mpsc::UnboundedReceiver<Waiting<C, M>>,
+    bytes_max: usize,
+    bytes_of: fn(&M::Command) -> usize,
+) where
+    M: Machine,
+    C: RaftTypeConfig<D = Vec<M::Command>, R = Vec<M::Answer>, Responder = OneshotResponder<C>>,
+{
+    let in_flight = Arc::new(Semaphore::new(IN_FLIGHT_MAX));
+    let mut carried_over = None;
+    loop {
+        let next = match carried_over.take() {
+            Some(next) => Some(next),
+            None => waiting.recv().await,
+        };
+        let Some(mut next) = next else { return };
+        // Those that come while it waits for this join it.
+        let Ok(permit) = Arc::clone(&in_flight).acquire_owned().await else { return };
+        let (mut commands, mut answers, mut bytes) = (Vec::new(), Vec::new(), 0);
+        loop {
+            bytes += bytes_of(&next.command);
+            if !commands.is_empty() && (bytes > bytes_max || commands.len() == COMMANDS_MAX) {
+                carried_over = Some(next);
+                break;
+            }
+            commands.push(next.command);
+            answers.push(next.answer);
+            match waiting.try_recv() {
+                Ok(more) => next = more,
+                Err(_) => break,
+            }
+        }
+        let raft = raft.clone();
+        tokio::spawn(async move {
+            let written = raft.client_write(commands).await;
+            drop(permit);
+            match written {
+                // Whoever has gone does not need it.
+                Ok(written) => {
+                    answers.into_iter().zip(written.data).for_each(|(to, answer)| drop(to.send(Ok(answer))));
+                }
+                Err(error) => answers.into_iter().for_each(|to| drop(to.send(Err(error.clone())))),
+            }
+        });
+    }
+}
+
+impl<C: RaftTypeConfig, M: Machine> std::fmt::Debug for BatchWriter<C, M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("BatchWriter")
+    }
+}

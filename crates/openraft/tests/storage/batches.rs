@@ -1,0 +1,256 @@
+//! Commands that share entries, and reads that share rounds of confirmation, on clusters within this process.
+
+use crate::ground;
+use openraft::error::{InstallSnapshotError, RPCError, RaftError, RemoteError, Unreachable};
+use openraft::network::{RPCOption, RaftNetwork, RaftNetworkFactory};
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, InstallSnapshotRequest, InstallSnapshotResponse,
+    VoteRequest, VoteResponse,
+};
+use openraft::storage::RaftStateMachine;
+use openraft::{AnyError, BasicNode, Config, Entry, EntryPayload, Raft};
+use sapwood::psync::Simulated;
+use sapwood_openraft::{
+    BatchWriter, Batched, KvAnswer, KvBatchConfig, KvCommand, KvMachine, KvValue, ReadIndex, StateReader,
+    Store,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// Carries messages within this process.
+#[derive(Clone)]
+struct Wires {
+    nodes: Arc<Mutex<BTreeMap<u64, Raft<KvBatchConfig>>>>,
+    /// Messages that have entries, and that have none.
+    full: Arc<AtomicU64>,
+    empty: Arc<AtomicU64>,
+    /// Each message takes a permit and gives it back: none of them arrive while there is none.
+    gate: Arc<Semaphore>,
+}
+
+struct Wire {
+    wires: Wires,
+    target: u64,
+}
+
+type Answer<T, E = openraft::error::Infallible> = Result<T, RPCError<u64, BasicNode, RaftError<u64, E>>>;
+
+impl RaftNetworkFactory<KvBatchConfig> for Wires {
+    type Network = Wire;
+
+    async fn new_client(&mut self, target: u64, _: &BasicNode) -> Wire {
+        Wire { wires: self.clone(), target }
+    }
+}
+
+impl Wire {
+    fn node(&self) -> Option<Raft<KvBatchConfig>> {
+        self.wires.nodes.lock().expect("not poisoned").get(&self.target).cloned()
+    }
+}
+
+fn unreachable() -> Unreachable {
+    Unreachable::new(&AnyError::error("there is no such node, or it takes no snapshots"))
+}
+
+impl RaftNetwork<KvBatchConfig> for Wire {
+    async fn append_entries(
+        &mut self,
+        request: AppendEntriesRequest<KvBatchConfig>,
+        _: RPCOption,
+    ) -> Answer<AppendEntriesResponse<u64>> {
+        let _permit = self.wires.gate.acquire().await.expect("it is never closed");
+        let count = if request.entries.is_empty() { &self.wires.empty } else { &self.wires.full };
+        count.fetch_add(1, SeqCst);
+        let answer = self.node().ok_or_else(unreachable)?.append_entries(request).await;
+        answer.map_err(|error| RPCError::RemoteError(RemoteError::new(self.target, error)))
+    }
+
+    async fn install_snapshot(
+        &mut self,
+        _: InstallSnapshotRequest<KvBatchConfig>,
+        _: RPCOption,
+    ) -> Answer<InstallSnapshotResponse<u64>, InstallSnapshotError> {
+        Err(unreachable().into())
+    }
+
+    async fn vote(&mut self, request: VoteRequest<u64>, _: RPCOption) -> Answer<VoteResponse<u64>> {
+        let answer = self.node().ok_or_else(unreachable)?.vote(request).await;
+        answer.map_err(|error| RPCError::RemoteError(RemoteError::new(self.target, error)))
+    }
+}
+
+/// So many nodes, of which the first leads, without heartbeats of their own.
+struct Cluster {
+    wires: Wires,
+    leader: Raft<KvBatchConfig>,
+    state: StateReader<KvBatchConfig>,
+    _directories: Vec<tempfile::TempDir>,
+}
+
+impl Cluster {
+    async fn new(count: u64) -> Self {
+        let wires = Wires {
+            nodes: Arc::default(),
+            full: Arc::default(),
+            empty: Arc::default(),
+            gate: Arc::new(Semaphore::new(1000)),
+        };
+        let config = Config {
+            heartbeat_interval: 50_000,
+            election_timeout_min: 100_000,
+            election_timeout_max: 200_000,
+            ..Config::default()
+        };
+        let config = Arc::new(config.validate().expect("a configuration"));
+        let (mut directories, mut first) = (Vec::new(), None);
+        for id in 1..=count {
+            let directory = ground::directory();
+            let db = ground::open_on(&Simulated::new(id), 4).expect("opens");
+            let store = Store::open(&db, directory.path()).expect("a store");
+            let (log, machine) =
+                store.group::<KvBatchConfig, _>(1, Batched(KvMachine::new())).expect("a group");
+            let state = machine.reader();
+            let raft = Raft::new(id, Arc::clone(&config), wires.clone(), log, machine).await.expect("starts");
+            wires.nodes.lock().expect("not poisoned").insert(id, raft.clone());
+            directories.push(directory);
+            first.get_or_insert((raft, state));
+        }
+        let (leader, state) = first.expect("there is a node");
+        let nodes: BTreeMap<u64, BasicNode> = (1..=count).map(|id| (id, BasicNode::default())).collect();
+        leader.initialize(nodes).await.expect("begins");
+        leader
+            .wait(Some(Duration::from_secs(10)))
+            .current_leader(1, "the first leads")
+            .await
+            .expect("in time");
+        leader.client_write(vec![]).await.expect("its term has begun");
+        Self { wires, leader, state, _directories: directories }
+    }
+}
+
+fn writer(raft: &Raft<KvBatchConfig>, bytes_max: usize) -> BatchWriter<KvBatchConfig, KvMachine> {
+    BatchWriter::new(raft, bytes_max, KvCommand::log_bytes)
+}
+
+fn last_index(raft: &Raft<KvBatchConfig>) -> u64 {
+    raft.metrics().borrow().last_log_index.unwrap_or(0)
+}
+
+/// Puts of as many tasks at once. Returns the versions.
+async fn put_all(writer: &BatchWriter<KvBatchConfig, KvMachine>, count: usize, len: usize) -> BTreeSet<u64> {
+    let put = |number: usize| {
+        let writer = writer.clone();
+        tokio::spawn(
+            async move { writer.write(KvCommand::put(format!("key-{number}"), vec![b'v'; len])).await },
+        )
+    };
+    let tasks: Vec<_> = (0..count).map(put).collect();
+    let mut versions = BTreeSet::new();
+    for task in tasks {
+        match task.await.expect("no panic").expect("is written") {
+            KvAnswer::Done { version } => _ = versions.insert(version),
+            other => panic!("{other:?}"),
+        }
+    }
+    versions
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_that_wait_share_entries_and_have_versions_of_their_own() {
+    let cluster = Cluster::new(2).await;
+    let before = last_index(&cluster.leader);
+    let versions = put_all(&writer(&cluster.leader, 1 << 20), 500, 10).await;
+    let entries = last_index(&cluster.leader) - before;
+    println!("500 commands in {entries} entries");
+    assert!(entries < 250, "{entries} entries");
+    assert_eq!(versions.len(), 500, "each has a version of its own");
+    for number in 0..500 {
+        let found = cluster.state.get(format!("key-{number}")).expect("reads").expect("it is there");
+        assert!(versions.contains(&found.version));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_entry_is_no_longer_than_it_may_be() {
+    let cluster = Cluster::new(1).await;
+    // Two of them would be too long, and each alone is as well: then it is alone.
+    for bytes_max in [1500, 10] {
+        let before = last_index(&cluster.leader);
+        assert_eq!(put_all(&writer(&cluster.leader, bytes_max), 50, 1000).await.len(), 50);
+        assert_eq!(last_index(&cluster.leader) - before, 50);
+    }
+}
+
+#[test]
+fn a_command_sees_those_before_it_in_its_entry() {
+    let directory = ground::directory();
+    let db = ground::open_on(&Simulated::new(1), 4).expect("opens");
+    let store = Store::open(&db, directory.path()).expect("a store");
+    let (_log, mut machine) = store.group::<KvBatchConfig, _>(1, Batched(KvMachine::new())).expect("a group");
+    let commands = vec![
+        KvCommand::put("fram", "1892"),
+        KvCommand::compare_and_swap("fram", Some("1820"), Some("1")),
+        KvCommand::compare_and_swap("fram", Some("1892"), Some("1893")),
+    ];
+    let entry = Entry { log_id: ground::id(1, 7), payload: EntryPayload::Normal(commands) };
+    let answers = ground::run(machine.apply([entry])).expect("applies");
+    let first = 7 << 16;
+    let found = KvValue { version: first, value: "1892".into() };
+    let expected = vec![
+        KvAnswer::Done { version: first },
+        KvAnswer::Refused { condition: 0, found: Some(found) },
+        KvAnswer::Done { version: first + 2 },
+    ];
+    assert_eq!(answers, [expected]);
+    let found = machine.reader().get("fram").expect("reads").expect("it is there");
+    assert_eq!((found.version, &*found.value), (first + 2, &b"1893"[..]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_share_a_round_but_none_that_began_before_them() {
+    let cluster = Cluster::new(2).await;
+    let reads = ReadIndex::new(&cluster.leader);
+    let confirm = || {
+        let reads = reads.clone();
+        tokio::spawn(async move { reads.confirm().await })
+    };
+    let empty = || cluster.wires.empty.load(SeqCst);
+    // A round is under way, and cannot end.
+    let begun = empty();
+    let closed = cluster.wires.gate.acquire_many(1000).await.expect("it is never closed");
+    let first = confirm();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let later: Vec<_> = (0..50).map(|_| confirm()).collect();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(!first.is_finished(), "without a majority no read is confirmed");
+    drop(closed);
+    first.await.expect("no panic").expect("is confirmed");
+    for read in later {
+        read.await.expect("no panic").expect("is confirmed");
+    }
+    assert_eq!(empty() - begun, 2, "one round for the first read, and one for those that came later");
+    // A read sees what was acknowledged before it.
+    let writer = writer(&cluster.leader, 1 << 20);
+    for number in 0..20 {
+        writer.write(KvCommand::put("fram", number.to_string())).await.expect("is written");
+        reads.confirm().await.expect("is confirmed");
+        let found = cluster.state.get("fram").expect("reads").expect("it is there");
+        assert_eq!(found.value, number.to_string());
+    }
+}
+
+/// A node that has gone says so at once, to those that wait as to those that come.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_waits_for_a_node_that_has_stopped() {
+    let cluster = Cluster::new(1).await;
+    let (writer, reads) = (writer(&cluster.leader, 1 << 20), ReadIndex::new(&cluster.leader));
+    cluster.leader.shutdown().await.expect("stops");
+    let patience = Duration::from_secs(10);
+    let written = tokio::time::timeout(patience, writer.write(KvCommand::put("fram", "1892"))).await;
+    assert!(written.expect("in time").is_err());
+    assert!(tokio::time::timeout(patience, reads.confirm()).await.expect("in time").is_err());
+}
