@@ -71,6 +71,15 @@ pub(crate) struct Sampled {
     pub weight: f64,
 }
 
+/// The entry at which what lies at or above `from` in a keyspace begins: the newest change of a key comes first.
+fn begin_of(keyspace: KeyspaceId, from: Bound<&[u8]>) -> (KeyspaceId, &[u8], SeqNo) {
+    match from {
+        Bound::Unbounded => (keyspace, &[], SeqNo::MAX),
+        Bound::Included(key) => (keyspace, key, SeqNo::MAX),
+        Bound::Excluded(key) => (keyspace, key, SeqNo::MIN),
+    }
+}
+
 /// Keyspace and key of the first entry behind what lies below `from` in a keyspace; `None` if nothing can lie there.
 fn end_of(keyspace: KeyspaceId, from: Bound<&[u8]>) -> Option<(KeyspaceId, Cow<'_, [u8]>)> {
     match from {
@@ -276,12 +285,8 @@ impl Opq {
         out: &mut Vec<(Bytes, Change)>,
         merging: Option<&Merging>,
     ) -> bool {
-        let (key, excluded) = match from {
-            Bound::Unbounded => (&[][..], false),
-            Bound::Included(key) => (key, false),
-            Bound::Excluded(key) => (key, true),
-        };
-        let from = (keyspace, key, if excluded { SeqNo::MIN } else { SeqNo::MAX });
+        let excluded = if let Bound::Excluded(key) = from { Some(key) } else { None };
+        let from = begin_of(keyspace, from);
         let (limit, mut bytes) = (out.len() + max, 0);
         let (mut entries, mut passed) = (self.entries.from(from), 0);
         while let Some(entry) = entries.next() {
@@ -289,7 +294,7 @@ impl Opq {
             if at.0 != keyspace {
                 return false;
             }
-            let seen = out.last().is_some_and(|(last, _)| last == at.1) || (excluded && at.1 == key);
+            let seen = out.last().is_some_and(|(last, _)| last == at.1) || excluded == Some(at.1);
             if at.2 <= seq && !seen {
                 if out.len() == limit || bytes >= CHUNK_BYTES {
                     return true;
@@ -360,12 +365,7 @@ impl Opq {
 
     /// How far a reader at `seq` may go upwards without meeting a value, in a few steps. There may be removals.
     pub fn past_tombstones(&self, keyspace: KeyspaceId, from: Bound<&[u8]>, seq: SeqNo) -> EmptyUntil {
-        let from = match from {
-            Bound::Unbounded => (keyspace, &[][..], SeqNo::MAX),
-            Bound::Included(key) => (keyspace, key, SeqNo::MAX),
-            Bound::Excluded(key) => (keyspace, key, SeqNo::MIN),
-        };
-        onward(self.entries.past_tombstones(from, seq), keyspace)
+        onward(self.entries.past_tombstones(begin_of(keyspace, from), seq), keyspace)
     }
 
     /// The same downwards.

@@ -13,7 +13,7 @@
 //! 2. A segment counts as done only with the edit that removes its last expired records.
 
 use crate::background::context::WorkContext;
-use crate::background::garbage_collection::{Failed, GcUrgency, Spared, live_nodes};
+use crate::background::garbage_collection::{Failed, GcUrgency, Spared, group_len, live_nodes};
 use crate::cache::pager::ReadMode;
 use crate::error::Result;
 use crate::expiry::is_expired;
@@ -34,7 +34,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Bytes of nodes that are read together, and at least one: enough requests for the device, and little memory.
-const READ: u64 = 256 << 10;
+const READ: usize = 256 << 10;
 
 /// While writes come a segment is not read for less than this part (1/8) of its live bytes.
 const MUCH: u64 = 8;
@@ -204,13 +204,8 @@ impl Expirer {
     ) -> Result<usize> {
         let (mut read, mut taken) = (0, 0);
         while taken < budget && read < nodes.len() {
-            let mut bytes = 0;
-            let fits = |(_, address): &&(NodeId, Address)| {
-                bytes += address.memory_len() as u64;
-                bytes <= READ
-            };
             let rest = &nodes[read..];
-            let count = rest.iter().take(self.ctx.pager.pio_max()).take_while(fits).count().max(1);
+            let count = group_len(rest, self.ctx.pager.pio_max(), READ, Address::memory_len);
             for node in self.ctx.pager.fetch(&base.segments, &rest[..count], ReadMode::Prefetched)? {
                 let tree = || base.trees.get(&node.name().keyspace);
                 if node.level() == 0 && tree().is_some_and(|tree| tree.ttl.is_some()) {

@@ -186,6 +186,21 @@ pub(super) fn live_nodes(version: &Version, segments: &[u64]) -> Vec<(NodeId, Ad
     nodes
 }
 
+/// How many of these nodes to read at once: at least one, at most `most`, and as many as have at most `bytes_max` together.
+pub(super) fn group_len(
+    nodes: &[(NodeId, Address)],
+    most: usize,
+    bytes_max: usize,
+    len: impl Fn(&Address) -> usize,
+) -> usize {
+    let mut bytes = 0;
+    let fits = |(_, address): &&(NodeId, Address)| {
+        bytes += len(address);
+        bytes <= bytes_max
+    };
+    nodes.iter().take(most).take_while(fits).count().max(1)
+}
+
 /// Most bytes of nodes that are read at once, unless a single one is longer. Otherwise many long records would be in memory
 /// together.
 const GROUP_MAX: usize = 512 << 10;
@@ -221,14 +236,8 @@ pub(crate) fn evacuate(
     let most = if reading == Reading::OneByOne { 1 } else { pager.pio_max() };
     let mut rest = &nodes[..];
     while !rest.is_empty() {
-        let mut bytes = 0;
-        let fits = |(_, address): &&(NodeId, Address)| {
-            bytes += address.len() as usize;
-            bytes <= GROUP_MAX
-        };
-        let count = rest.iter().take(most).take_while(fits).count().max(1);
         let group;
-        (group, rest) = rest.split_at(count);
+        (group, rest) = rest.split_at(group_len(rest, most, GROUP_MAX, |address| address.len() as usize));
         let read = pager.reader.read_stored(&base.segments, group).map_err(|error| {
             let segment = group[0].1.position.0 / base.span;
             if error.is_of_reading() { Failed::Reading(segment, error) } else { Failed::Other(error) }

@@ -148,6 +148,38 @@ fn fits(view: TreeView<'_>, visits: &[Visit<NodeOrPiece>]) -> usize {
     view.pager.reader.fits(visits.iter().map(len))
 }
 
+/// Adds a visit for each of these log pieces, one for all keys that it is wanted for.
+fn visit_each_piece(mut wanted: Vec<(NodeId, usize)>, below: &mut Vec<Visit<NodeOrPiece>>) {
+    wanted.sort_unstable();
+    for of_piece in wanted.chunk_by(|a, b| a.0 == b.0) {
+        let (piece, first) = of_piece[0];
+        let (_, last) = of_piece[of_piece.len() - 1];
+        below.push(Visit { place: NodeOrPiece::Piece(piece), keys: first..last + 1 });
+    }
+}
+
+/// Adds a visit for each child that may have one of the keys that are sought there. A lone leaf is visited if it has one of them;
+/// then others that it lacks come along.
+fn visit_children<K: AsRef<[u8]>>(
+    node: &Node,
+    (keys, visited): (&[K], Range<usize>),
+    is_sought: impl Fn(usize) -> bool,
+    below: &mut Vec<Visit<NodeOrPiece>>,
+) {
+    fan_out::<[u8], _, _>(
+        visited,
+        |index| keys[index].as_ref(),
+        |key| node.child_for(key),
+        |child| (child + 1 < node.count()).then(|| node.key(child + 1)),
+        |child, of_child| {
+            let has = |index: usize| is_sought(index) && !node.lacks(child, keys[index].as_ref());
+            if of_child.clone().any(has) {
+                below.push(Visit { place: NodeOrPiece::Node(node.child(child)), keys: of_child });
+            }
+        },
+    );
+}
+
 struct Search<'a, K> {
     view: TreeView<'a>,
     number: Option<u64>,
@@ -170,12 +202,7 @@ impl<K: AsRef<[u8]>> Search<'_, K> {
             self.in_log[index] = piece;
             wanted.extend(piece.map(|piece| (piece, index)));
         }
-        wanted.sort_unstable();
-        for of_piece in wanted.chunk_by(|a, b| a.0 == b.0) {
-            let (piece, first) = of_piece[0];
-            let (_, last) = of_piece[of_piece.len() - 1];
-            below.push(Visit { place: NodeOrPiece::Piece(piece), keys: first..last + 1 });
-        }
+        visit_each_piece(wanted, below);
     }
 }
 
@@ -205,19 +232,7 @@ impl<K: AsRef<[u8]>> mpsearch::Tree for Search<'_, K> {
         {
             self.visit_pieces(area, visit.keys.clone(), below);
         }
-        fan_out::<[u8], _, _>(
-            visit.keys,
-            |index| self.keys[index].as_ref(),
-            |key| node.child_for(key),
-            |child| (child + 1 < node.count()).then(|| node.key(child + 1)),
-            |child, keys| {
-                // A lone leaf is visited if it has one of the keys; then others that it lacks come along.
-                let mut sought = keys.clone().filter(|index| self.in_log[*index].is_none());
-                if sought.any(|index| !node.lacks(child, self.keys[index].as_ref())) {
-                    below.push(Visit { place: NodeOrPiece::Node(node.child(child)), keys });
-                }
-            },
-        );
+        visit_children(&node, (self.keys, visit.keys), |index| self.in_log[index].is_none(), below);
         Ok(())
     }
 

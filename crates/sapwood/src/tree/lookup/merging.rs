@@ -2,7 +2,7 @@
 //! that should have a key are read, and its leaf: together, with one parallel read. Nothing is remembered in the cache of single
 //! records, which a flush would have to merge as well.
 
-use super::NodeOrPiece;
+use super::{NodeOrPiece, visit_children, visit_each_piece};
 use crate::cache::pager::ReadMode;
 use crate::error::{Error, Result};
 use crate::merging::Merging;
@@ -10,7 +10,7 @@ use crate::opq::Change;
 use crate::storage::node::{Node, NodeId};
 use crate::tree::view::TreeView;
 use bytes::Bytes;
-use mpsearch::{Visit, fan_out, mpsearch};
+use mpsearch::{Visit, mpsearch};
 
 /// What is known of a key.
 #[derive(Clone, Default)]
@@ -78,24 +78,9 @@ impl<K: AsRef<[u8]>> mpsearch::Tree for Search<'_, K> {
                 wanted.extend(pieces.iter().map(|piece| (*piece, index)));
                 self.stacks[index].pieces = pieces;
             }
-            wanted.sort_unstable();
-            for of_piece in wanted.chunk_by(|a, b| a.0 == b.0) {
-                let (piece, first) = of_piece[0];
-                let (_, last) = of_piece[of_piece.len() - 1];
-                below.push(Visit { place: NodeOrPiece::Piece(piece), keys: first..last + 1 });
-            }
+            visit_each_piece(wanted, below);
         }
-        fan_out::<[u8], _, _>(
-            visit.keys,
-            |index| self.keys[index].as_ref(),
-            |key| node.child_for(key),
-            |child| (child + 1 < node.count()).then(|| node.key(child + 1)),
-            |child, keys| {
-                if keys.clone().any(|index| !node.lacks(child, self.keys[index].as_ref())) {
-                    below.push(Visit { place: NodeOrPiece::Node(node.child(child)), keys });
-                }
-            },
-        );
+        visit_children(&node, (self.keys, visit.keys), |_| true, below);
         Ok(())
     }
 
