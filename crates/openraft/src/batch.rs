@@ -11,7 +11,8 @@
 //! Invariants:
 //! 1. A command is in one proposal, and is answered by that proposal's result.
 //! 2. A proposal has at most `bytes_max` bytes of commands, or one command, so it is no longer than the longest command that is let in.
-//! 3. The numbers that the commands of an entry are applied with ascend within it, and are less than those of the next entry.
+//! 3. A command whose caller has gone is not proposed any more; one that was proposed may be written all the same.
+//! 4. The numbers that the commands of an entry are applied with ascend within it, and are less than those of the next entry.
 
 use crate::machine::{Apply, Machine};
 use openraft::error::{ClientWriteError, Fatal, RaftError};
@@ -27,6 +28,9 @@ const PLACE_BITS: u32 = 16;
 const COMMANDS_MAX: usize = 1 << 12;
 /// Proposals at most that have no answer yet: while one is replicated, the leader syncs the next. More of them would be smaller and cost more syncs.
 const IN_FLIGHT_MAX: usize = 2;
+
+/// Commands that wait to be proposed, at most: a leader that reaches no majority proposes none, and its clients come again and again.
+const QUEUE_MAX: usize = COMMANDS_MAX;
 
 const _: () = assert!(COMMANDS_MAX <= 1 << PLACE_BITS, "places of an entry's commands differ");
 
@@ -93,7 +97,7 @@ pub type WriteError<C> = RaftError<
 /// }
 /// ```
 pub struct BatchWriter<C: RaftTypeConfig, M: Machine> {
-    queue: mpsc::UnboundedSender<Waiting<C, M>>,
+    queue: mpsc::Sender<Waiting<C, M>>,
 }
 
 /// A command, and who waits for its answer.
@@ -116,27 +120,27 @@ where
     /// Writes to `raft`. The commands of an entry have at most `bytes_max` bytes by `bytes_of`, or the entry has one command. To be called
     /// in a tokio runtime: a task runs there until the last clone is dropped.
     pub fn new(raft: &Raft<C>, bytes_max: usize, bytes_of: fn(&M::Command) -> usize) -> Self {
-        let (queue, waiting) = mpsc::unbounded_channel();
+        let (queue, waiting) = mpsc::channel(QUEUE_MAX);
         tokio::spawn(propose_all(raft.clone(), waiting, bytes_max, bytes_of));
         Self { queue }
     }
 
     /// Writes a command, and returns its answer once it is durable on a majority and applied here. If the caller does not wait for that, the
-    /// command is written all the same.
+    /// command may be written all the same, unless it has not been proposed yet: then it is not.
     ///
     /// # Errors
     /// Those of [`Raft::client_write`]. As there, the command may have been written, or may still be.
     pub async fn write(&self, command: M::Command) -> Result<M::Answer, WriteError<C>> {
         let (answer, answered) = oneshot::channel();
         let stopped = || RaftError::Fatal(Fatal::Stopped);
-        self.queue.send(Waiting { command, answer }).map_err(|_| stopped())?;
+        self.queue.send(Waiting { command, answer }).await.map_err(|_| stopped())?;
         answered.await.map_err(|_| stopped())?
     }
 }
 
 async fn propose_all<C, M>(
     raft: Raft<C>,
-    mut waiting: mpsc::UnboundedReceiver<Waiting<C, M>>,
+    mut waiting: mpsc::Receiver<Waiting<C, M>>,
     bytes_max: usize,
     bytes_of: fn(&M::Command) -> usize,
 ) where
@@ -155,17 +159,23 @@ async fn propose_all<C, M>(
         let Ok(permit) = Arc::clone(&in_flight).acquire_owned().await else { return };
         let (mut commands, mut answers, mut bytes) = (Vec::new(), Vec::new(), 0);
         loop {
-            bytes += bytes_of(&next.command);
-            if !commands.is_empty() && (bytes > bytes_max || commands.len() == COMMANDS_MAX) {
-                carried_over = Some(next);
-                break;
+            // Nobody waits for it any more, and nobody was promised it.
+            if !next.answer.is_closed() {
+                bytes += bytes_of(&next.command);
+                if !commands.is_empty() && (bytes > bytes_max || commands.len() == COMMANDS_MAX) {
+                    carried_over = Some(next);
+                    break;
+                }
+                commands.push(next.command);
+                answers.push(next.answer);
             }
-            commands.push(next.command);
-            answers.push(next.answer);
             match waiting.try_recv() {
                 Ok(more) => next = more,
                 Err(_) => break,
             }
+        }
+        if commands.is_empty() {
+            continue;
         }
         let raft = raft.clone();
         tokio::spawn(async move {

@@ -11,6 +11,9 @@ use openraft::error::{CheckIsLeaderError, Fatal, RaftError};
 use openraft::{LogId, Raft, RaftTypeConfig};
 use tokio::sync::{mpsc, oneshot};
 
+/// Reads that wait for a round, at most; others wait for a place.
+const QUEUE_MAX: usize = 1 << 12;
+
 /// Why a read is not linearizable.
 pub type ReadError<C> = RaftError<
     <C as RaftTypeConfig>::NodeId,
@@ -37,7 +40,7 @@ type Round<C> = Result<Option<LogId<<C as RaftTypeConfig>::NodeId>>, ReadError<C
 /// ```
 pub struct ReadIndex<C: RaftTypeConfig> {
     raft: Raft<C>,
-    queue: mpsc::UnboundedSender<oneshot::Sender<Round<C>>>,
+    queue: mpsc::Sender<oneshot::Sender<Round<C>>>,
 }
 
 impl<C: RaftTypeConfig> Clone for ReadIndex<C> {
@@ -49,7 +52,7 @@ impl<C: RaftTypeConfig> Clone for ReadIndex<C> {
 impl<C: RaftTypeConfig> ReadIndex<C> {
     /// Reads of `raft`. To be called in a tokio runtime: a task runs there until the last clone is dropped.
     pub fn new(raft: &Raft<C>) -> Self {
-        let (queue, waiting) = mpsc::unbounded_channel();
+        let (queue, waiting) = mpsc::channel(QUEUE_MAX);
         tokio::spawn(confirm_all(raft.clone(), waiting));
         Self { raft: raft.clone(), queue }
     }
@@ -61,7 +64,7 @@ impl<C: RaftTypeConfig> ReadIndex<C> {
     pub async fn confirm(&self) -> Result<(), ReadError<C>> {
         let stopped = || RaftError::Fatal(Fatal::Stopped);
         let (answer, answered) = oneshot::channel();
-        self.queue.send(answer).map_err(|_| stopped())?;
+        self.queue.send(answer).await.map_err(|_| stopped())?;
         let read_index = answered.await.map_err(|_| stopped())??;
         let read_index = read_index.map(|read_index| read_index.index);
         if self.raft.metrics().borrow().last_applied.as_ref().map(|applied| applied.index) < read_index {
@@ -75,7 +78,7 @@ impl<C: RaftTypeConfig> ReadIndex<C> {
 
 async fn confirm_all<C: RaftTypeConfig>(
     raft: Raft<C>,
-    mut waiting: mpsc::UnboundedReceiver<oneshot::Sender<Round<C>>>,
+    mut waiting: mpsc::Receiver<oneshot::Sender<Round<C>>>,
 ) {
     let mut readers = Vec::new();
     while let Some(first) = waiting.recv().await {

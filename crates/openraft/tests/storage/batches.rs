@@ -243,6 +243,36 @@ async fn reads_share_a_round_but_none_that_began_before_them() {
     }
 }
 
+/// A leader that reaches no majority does not gather what its clients have given up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_that_nobody_waits_for_is_not_proposed() {
+    let cluster = Cluster::new(2).await;
+    let writer = writer(&cluster.leader, 1 << 20);
+    let before = last_index(&cluster.leader);
+    let write = |key: &'static str| {
+        let writer = writer.clone();
+        tokio::spawn(async move { writer.write(KvCommand::put(key, "1")).await })
+    };
+    let pause = async || tokio::time::sleep(Duration::from_millis(50)).await;
+    let closed = cluster.wires.gate.acquire_many(1000).await.expect("it is never closed");
+    // As many proposals as may be under way.
+    let first = write("first");
+    pause().await;
+    let second = write("second");
+    pause().await;
+    let (gone, kept) = (write("gone"), write("kept"));
+    pause().await;
+    gone.abort();
+    assert!(gone.await.is_err_and(|error| error.is_cancelled()));
+    drop(closed);
+    for task in [first, second, kept] {
+        task.await.expect("no panic").expect("is written");
+    }
+    assert!(cluster.state.get("kept").expect("reads").is_some());
+    assert!(cluster.state.get("gone").expect("reads").is_none(), "it had not been proposed");
+    assert_eq!(last_index(&cluster.leader) - before, 3);
+}
+
 /// A node that has gone says so at once, to those that wait as to those that come.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_waits_for_a_node_that_has_stopped() {
