@@ -38,7 +38,11 @@ struct Arguments {
     /// The memory of the database, in MiB.
     #[arg(long, default_value_t = 256)]
     memory: u64,
-    /// A snapshot is made, and the log purged, after so many entries.
+    /// A key file: the database is encrypted with it, from its beginning on. Snapshot files are not: put the directory on an encrypted file system
+    /// if they must be.
+    #[arg(long)]
+    key_file: Option<PathBuf>,
+    /// A snapshot is made after so many entries, and the log is purged up to as many before it.
     #[arg(long, default_value_t = 100_000)]
     snapshot_after: u64,
     /// Milliseconds between heartbeats. An election begins after 5 to 10 times as long without one.

@@ -7,7 +7,7 @@ use crate::records::COMMAND_MAX;
 use anyhow::Context;
 use openraft::{BasicNode, Config, LogId, Raft, SnapshotPolicy};
 use parking_lot::Mutex;
-use sapwood::Database;
+use sapwood::{Database, EncryptionKey};
 use sapwood_openraft::{
     BatchWriter, Batched, KvBatchConfig, KvCommand, KvMachine, ReadIndex, StateReader, Store,
 };
@@ -16,6 +16,10 @@ use std::time::Instant;
 
 /// The only group of this example.
 const GROUP: u64 = 1;
+
+/// How long the answer to a piece of a snapshot may take. That to the last piece comes when the whole state is installed, and the snapshot would be
+/// sent from its beginning again otherwise. A machine that is gone is noticed by TCP's keepalive.
+const INSTALLATION_MS_MAX: u64 = 600_000;
 
 /// All that a request needs.
 pub struct Node {
@@ -38,7 +42,11 @@ impl Node {
         let address = arguments.address.clone().unwrap_or_else(|| arguments.listen.to_string());
         std::fs::create_dir_all(&arguments.dir)
             .with_context(|| format!("creating {}", arguments.dir.display()))?;
-        let db = Database::builder().memory(arguments.memory << 20).open(arguments.dir.join("node.db"))?;
+        let mut builder = Database::builder().memory(arguments.memory << 20);
+        if let Some(path) = &arguments.key_file {
+            builder = builder.encryption_key(EncryptionKey::from_file(path)?);
+        }
+        let db = builder.open(arguments.dir.join("node.db"))?;
         let store = Store::open(&db, arguments.dir.join("snapshots"))?;
         if arguments.force_new_cluster {
             let node = BasicNode::new(address.clone());
@@ -53,9 +61,10 @@ impl Node {
             heartbeat_interval: arguments.heartbeat,
             election_timeout_min: arguments.heartbeat * 5,
             election_timeout_max: arguments.heartbeat * 10,
-            install_snapshot_timeout: 10_000,
+            install_snapshot_timeout: INSTALLATION_MS_MAX,
             snapshot_policy: SnapshotPolicy::LogsSinceLast(arguments.snapshot_after),
-            max_in_snapshot_log_to_keep: arguments.snapshot_after / 10,
+            // While a node is sent a snapshot the next one may be made: what comes after the first must be there then, or the node is sent another.
+            max_in_snapshot_log_to_keep: arguments.snapshot_after,
             ..Config::default()
         };
         let token = arguments.token_file.as_ref().map(|path| {

@@ -13,7 +13,7 @@ use axum_server::tls_rustls::RustlsConfig;
 use std::fmt::Display;
 use std::sync::Arc;
 
-/// Bytes of a message of another node, at most: a snapshot's chunk has 3 MiB, and entries come in 4 MiB and one more.
+/// Bytes of a message of another node, at most: a snapshot's chunk has 3 MiB, and entries come in 1 MiB and one more.
 const MESSAGE_MAX: usize = 64 << 20;
 
 /// Why a request is not answered as it was meant.

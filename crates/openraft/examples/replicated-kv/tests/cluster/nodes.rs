@@ -139,6 +139,13 @@ impl Nodes {
         std::fs::rename(new, self.clock(id)).expect("renames");
     }
 
+    /// Starts a node that will end by itself, and waits for that.
+    pub fn run_to_end(&mut self, id: u64) -> std::process::ExitStatus {
+        self.start(id, &[]);
+        let mut child = self.running.remove(&id).expect("it was started");
+        child.wait().expect("it ends")
+    }
+
     pub fn ids(&self) -> Vec<u64> {
         self.addresses.keys().copied().collect()
     }

@@ -1,6 +1,6 @@
 //! TLS and the token.
 
-use crate::nodes::until;
+use crate::nodes::{Nodes, until};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use reqwest::{Certificate, Client, StatusCode};
 use std::net::TcpListener;
@@ -108,4 +108,36 @@ async fn a_cluster_speaks_tls_and_asks_for_the_token() {
     let plain =
         client(None).get(url(0, "/status").replace("https", "http")).bearer_auth("a secret").send().await;
     plain.expect_err("it does not answer without TLS");
+}
+
+/// With a key file no value is in the database's files, and without the key nothing opens them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_with_a_key_file_is_encrypted() {
+    _ = rustls::crypto::ring::default_provider().install_default();
+    let secret = "what nobody else may read";
+    for is_encrypted in [false, true] {
+        let mut nodes = Nodes::new(&[]);
+        let key = nodes.dir.path().join("key");
+        sapwood::EncryptionKey::generate().expect("a key").save(&key).expect("saves");
+        let with_key: &[&str] = if is_encrypted { &["--key-file", key.to_str().expect("text")] } else { &[] };
+        nodes.start(1, with_key);
+        nodes.begin(1).await;
+        let put = nodes.client.put(nodes.url(1, "/records/fram")).body(secret).send().await;
+        assert!(put.expect("it answers").status().is_success());
+        nodes.kill(1);
+        let mut has_secret = false;
+        for entry in std::fs::read_dir(nodes.directory(1).join("node.db")).expect("lists") {
+            let bytes = std::fs::read(entry.expect("an entry").path()).expect("reads");
+            has_secret |= bytes.windows(secret.len()).any(|window| window == secret.as_bytes());
+        }
+        // The one without a key shows that the search finds it.
+        assert_eq!(has_secret, !is_encrypted);
+        nodes.start(1, with_key);
+        nodes.leader().await;
+        assert!(nodes.records(1).await.contains(secret));
+        if is_encrypted {
+            nodes.kill(1);
+            assert!(!nodes.run_to_end(1).success(), "it does not open without the key");
+        }
+    }
 }
