@@ -6,7 +6,7 @@ use crate::format::Format;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use examples::*;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tracing_subscriber::filter::LevelFilter;
 
 /// An ordered key-value store that uses all channels of your SSD at once.
@@ -34,6 +34,15 @@ fn parse_size(text: &str) -> Result<u64, String> {
         .with_binary()
         .parse_size(text)
         .map_err(|error| format!("{error}; write for instance 256M or 1GiB"))
+}
+
+fn parse_moment(text: &str) -> Result<SystemTime, String> {
+    if let Some(ago) = text.strip_suffix("ago") {
+        let ago = humantime::parse_duration(ago.trim()).map_err(|error| error.to_string())?;
+        return SystemTime::now().checked_sub(ago).ok_or_else(|| "that is too long ago".to_owned());
+    }
+    humantime::parse_rfc3339_weak(text)
+        .map_err(|error| format!("{error}; write for instance 2026-11-27T10:30:00Z, or \"20min ago\""))
 }
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {
@@ -447,6 +456,9 @@ pub(crate) struct Backup {
     /// Write the backup to standard output, as one stream
     #[arg(long)]
     pub stream: bool,
+    /// Archive the log as well: then each moment between two such backups can be restored
+    #[arg(long, conflicts_with = "stream")]
+    pub archive_log: bool,
     /// Remove all backups but the newest N afterwards
     #[arg(long, value_name = "N", conflicts_with = "stream", value_parser = clap::value_parser!(u64).range(1..))]
     pub keep: Option<u64>,
@@ -479,6 +491,12 @@ pub(crate) struct Restore {
     pub from: FromBackup,
     /// Directory of the new database
     pub db: PathBuf,
+    /// A moment between backups whose log was archived: 2026-11-27T10:30:00Z, "2026-11-27 10:30:00" (UTC), or "20min ago"
+    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
+    pub to: Option<SystemTime>,
+    /// The same, up to the operation of this number
+    #[arg(long, value_name = "NUMBER", conflicts_with = "to")]
+    pub to_sequence: Option<u64>,
 }
 
 #[derive(Debug, Args)]

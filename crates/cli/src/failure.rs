@@ -52,7 +52,9 @@ impl From<sapwood::Error> for Failure {
             | sapwood::Error::KeyEmpty
             | sapwood::Error::KeyTooLong { .. }
             | sapwood::Error::ValueTooLong { .. } => Failure::Usage(error.to_string()),
-            sapwood::Error::NoBackup { .. } => Failure::NotFound(error.to_string()),
+            sapwood::Error::NoBackup { .. } | sapwood::Error::NotArchived { .. } => {
+                Failure::NotFound(error.to_string())
+            }
             sapwood::Error::BackupDamaged { .. } => Failure::Damage(error.to_string()),
             sapwood::Error::Stopped => {
                 Failure::Interrupted("interrupted: run it again, and it goes on".to_owned())

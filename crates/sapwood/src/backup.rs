@@ -19,6 +19,7 @@
 //! 5. Memory: `copy::BUFFERS` buffers, one chunk of a blob, lists of segments, and of some nodes at a time. Restoring: the
 //!    version besides, as when the database is open.
 
+mod archive;
 pub(crate) mod assembly;
 mod blob;
 mod copy;
@@ -27,6 +28,7 @@ mod input;
 mod manifest;
 mod name;
 mod nodes;
+mod point;
 mod restore;
 mod retain;
 mod reuse;
@@ -34,12 +36,14 @@ mod stream;
 mod target;
 mod throttle;
 
+pub use archive::ArchiveGap;
 pub(crate) use assembly::RESTORING;
 pub use copy::Backup;
 pub(crate) use copy::{Refresh, Source};
 pub use directory::Directory;
+pub use point::Point;
 pub use restore::Restore;
-pub use retain::{BackupInfo, Removed, list, remove};
+pub use retain::{Archived, BackupInfo, Removed, list, remove};
 pub use stream::StreamWriter;
 pub use target::{Content, Target};
 
@@ -104,20 +108,21 @@ pub(crate) fn seal(database: crate::database_id::DatabaseId, bytes: &[u8]) -> Ve
         let (content, later) = after.split_at(after.len().min(usize::from(*len)));
         rest = later;
         let (a, b) = (u64::from(*a), u64::from(*b));
-        let (kind, a) = match kind % 4 {
+        let (kind, a) = match kind % 5 {
             0 => (Kind::Segment, a),
             1 => (Kind::Log, a),
             2 => (Kind::Version, 1 << (a % 41)),
+            3 => (Kind::Archive, a),
             _ => (Kind::Manifest, a),
         };
-        let header = Header { is_encrypted: false, kind, database, backup: 1, a, b };
+        let header = Header { is_encrypted: false, has_archive: b & 1 > 0, kind, database, backup: 1, a, b };
         let write = |out: &mut Vec<u8>| {
             let mut blob = BlobWriter::begin(out, &header, &crate::encryption::Encryption::NONE)?;
             if kind == Kind::Version {
                 blob.put(&8u32.to_le_bytes())?;
                 blob.put(&(1u64 << 28).to_le_bytes())?;
             }
-            if matches!(kind, Kind::Version | Kind::Log) {
+            if matches!(kind, Kind::Version | Kind::Log | Kind::Archive) {
                 blob.put(&(content.len() as u32).to_le_bytes())?;
             }
             blob.put(content)?;

@@ -236,7 +236,7 @@ pub enum Error {
     },
     /// The database keeps no changes to be read.
     #[error(
-        "{path} keeps no changes: open it with `Builder::keep_changes`; what is committed from then on can be read"
+        "{path} keeps no changes: open it with `Builder::keep_changes`, or use `sapwood changes --keep`; what is committed from then on is kept"
     )]
     NoChanges {
         /// The directory.
@@ -428,6 +428,16 @@ pub enum Error {
         /// What was asked for.
         wanted: String,
         /// The numbers of those that are there.
+        existing: String,
+    },
+    /// The moment to which a backup was to be restored is in no [archive of the log](crate::backup::Backup::archive_log).
+    #[error("{target} cannot bring back {wanted}; it can bring back: {existing}")]
+    NotArchived {
+        /// Where the target is.
+        target: String,
+        /// The moment that was asked for.
+        wanted: String,
+        /// The moments that can be restored, the newest first, and what lies between.
         existing: String,
     },
     /// A database is restored into an empty directory only. Nothing was changed.

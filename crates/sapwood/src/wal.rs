@@ -57,6 +57,7 @@ mod since;
 mod tail_space;
 #[cfg(test)]
 mod tests;
+mod times;
 mod verify;
 mod walker;
 mod window;
@@ -71,7 +72,7 @@ pub(crate) use reader::{Tail, replay, replay_direct};
 pub(crate) use record::seal;
 #[cfg(test)]
 pub(crate) use record::sealed;
-pub(crate) use record::{BODY_LEN_MAX, HEADER_LEN};
+pub(crate) use record::{BODY_LEN_MAX, HAS_TIME, HEADER_LEN, TIME_LEN};
 pub(crate) use rewrite::{is_copy, rewrite_unsynced};
 pub(crate) use salvage::{Salvage, database_of, salvage};
 pub(crate) use since::{DurableEnd, LogSince, Since, oldest};
@@ -94,6 +95,8 @@ pub(crate) struct Record {
     pub first_seq: SeqNo,
     /// The number of operations, and of sequence numbers that it takes.
     pub count: u32,
+    /// Not before this time it was written, in milliseconds since 1970; most records have none.
+    pub time: Option<u64>,
     /// The appended body.
     pub body: bytes::Bytes,
 }

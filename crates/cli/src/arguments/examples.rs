@@ -56,6 +56,8 @@ while that process goes on writing.
 Examples:
   sapwood backup ships.db /mnt/other/ships
   sapwood backup ships.db /mnt/other/ships --rate 50M --keep 7
+  sapwood changes ships.db --keep 1GiB                             once: the log is kept, for this:
+  sapwood backup ships.db /mnt/other/ships --archive-log
   sapwood backup ships.db --stream | ssh host 'cat > ships.backup'
   sapwood backup ships.db --stream | ssh host sapwood restore - ships-copy.db";
 
@@ -84,6 +86,7 @@ target without copying what it was made of.
 Examples:
   sapwood restore /mnt/other/ships ships.db              the newest
   sapwood restore /mnt/other/ships old.db --number 3
+  sapwood restore /mnt/other/ships old.db --to \"20min ago\"    a moment, if --archive-log was given
   sapwood restore ships.backup ships.db                  a file with a stream
   ssh host sapwood backup ships.db --stream | sapwood restore - ships.db";
 

@@ -10,6 +10,7 @@ use sapwood::backup::{self, BackupInfo, Directory, StreamWriter, Target};
 use std::io::{IsTerminal, Write, stdout};
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::time::SystemTime;
 
 /// Tells how far a backup, a restore or a verification is, and ends it after Ctrl-C.
 pub(super) struct Watch {
@@ -47,8 +48,8 @@ pub(super) fn existing(path: &Path) -> Result<Directory> {
     Ok(Directory::open(path)?)
 }
 
-fn time(info: &BackupInfo) -> String {
-    humantime::format_rfc3339_seconds(info.time).to_string()
+fn rfc3339(time: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(time).to_string()
 }
 
 pub(crate) fn run(options: &Backup, opening: Opening) -> Result<()> {
@@ -77,6 +78,9 @@ pub(crate) fn run(options: &Backup, opening: Opening) -> Result<()> {
         return Ok(());
     };
     let target = Directory::open(path)?;
+    if options.archive_log {
+        backup = backup.archive_log();
+    }
     let taken = backup.run(&target);
     watch.finish();
     let taken = taken?;
@@ -84,10 +88,17 @@ pub(crate) fn run(options: &Backup, opening: Opening) -> Result<()> {
         "{}: backup {} of {}, {}, {} copied",
         path.display(),
         taken.number,
-        time(&taken),
+        rfc3339(taken.time),
         human_bytes(taken.bytes),
         human_bytes(taken.copied)
     ))?;
+    if let Some(archive) = &taken.archive {
+        let since = humantime::format_rfc3339_seconds(archive.since);
+        print(format_args!("{}: each moment since {since} can be restored", path.display()))?;
+        if let Some(gap) = archive.gap {
+            tell(format_args!("{}: not all between the backup before and this one: {gap}", path.display()));
+        }
+    }
     if let Some(keep) = options.keep {
         let backups = backup::list(&target)?;
         let old = backups.len().saturating_sub(usize::try_from(keep).unwrap_or(usize::MAX));
@@ -122,15 +133,17 @@ pub(crate) fn list(options: &Backups) -> Result<()> {
         tell(format_args!("{}: no backups", options.target.display()));
         return Ok(());
     }
-    let line = |cells: [&str; 6]| {
-        let [number, time, bytes, copied, sequence, database] = cells;
-        format!("{number:>6}  {time:20}  {bytes:>11}  {copied:>11}  {sequence:>12}  {database}")
+    let line = |cells: [&str; 7]| {
+        let [number, time, bytes, copied, sequence, since, database] = cells;
+        format!("{number:>6}  {time:20}  {bytes:>11}  {copied:>11}  {sequence:>12}  {since:20}  {database}")
     };
-    writeln!(out, "{}", line(["NUMBER", "TIME", "SIZE", "COPIED", "CHANGES", "DATABASE"])).map_err(failed)?;
+    let head = ["NUMBER", "TIME", "SIZE", "COPIED", "CHANGES", "MOMENTS SINCE", "DATABASE"];
+    writeln!(out, "{}", line(head)).map_err(failed)?;
     for info in &backups {
         let (number, sequence) = (info.number.to_string(), info.sequence.to_string());
         let (bytes, copied) = (human_bytes(info.bytes), human_bytes(info.copied));
-        let row = line([&number, &time(info), &bytes, &copied, &sequence, &info.database]);
+        let since = info.archive.map_or("-".to_owned(), |archive| rfc3339(archive.since));
+        let row = line([&number, &rfc3339(info.time), &bytes, &copied, &sequence, &since, &info.database]);
         writeln!(out, "{row}").map_err(failed)?;
     }
     Ok(())
@@ -139,11 +152,14 @@ pub(crate) fn list(options: &Backups) -> Result<()> {
 fn json(info: &BackupInfo) -> serde_json::Value {
     serde_json::json!({
         "number": info.number,
-        "time": time(info),
+        "time": rfc3339(info.time),
         "bytes": info.bytes,
         "copied": info.copied,
         "blobs": info.blobs,
         "sequence": info.sequence,
         "database": info.database,
+        "moments_since": info.archive.map(|archive| rfc3339(archive.since)),
+        "archive_bytes": info.archive.map(|archive| archive.bytes),
+        "gap": info.archive.and_then(|archive| archive.gap).map(|gap| gap.to_string()),
     })
 }

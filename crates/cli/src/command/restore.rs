@@ -7,7 +7,7 @@ use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::output::print;
 use crate::progress::human_bytes;
-use sapwood::backup::{self, BackupInfo, Directory, Restore};
+use sapwood::backup::{self, BackupInfo, Directory, Point, Restore};
 use std::fs::File;
 use std::io::{Read, stdin};
 use std::path::Path;
@@ -64,14 +64,21 @@ pub(crate) fn run(options: &Options, opening: Opening) -> Result<()> {
     interrupt::watch();
     let mut source = Source::open(&options.from.target)?;
     let restore = source.restore(options.from.number, &opening)?;
+    let point = options.to.map(Point::Time).or(options.to_sequence.map(Point::Sequence));
+    let restore = point.into_iter().fold(restore, Restore::to);
     let info = watched(restore, "restoring", |restore| restore.into_directory(&options.db))?;
-    let time = humantime::format_rfc3339_seconds(info.time);
-    print(format_args!(
-        "{}: restored from backup {} of {time}, {}",
-        options.db.display(),
-        info.number,
-        human_bytes(info.bytes)
-    ))
+    let (place, time) = (options.db.display(), humantime::format_rfc3339_seconds(info.time));
+    match point {
+        Some(_) => print(format_args!(
+            "{place}: restored from backup {} and the log behind it, up to operation {}; the log's last time there is {time}",
+            info.number, info.sequence
+        )),
+        None => print(format_args!(
+            "{place}: restored from backup {} of {time}, {}",
+            info.number,
+            human_bytes(info.bytes)
+        )),
+    }
 }
 
 pub(crate) fn verify(options: &Verify, opening: &Opening) -> Result<()> {

@@ -15,6 +15,34 @@ fn dump(place: &Place, db: &str) -> String {
 }
 
 #[test]
+fn a_moment_between_backups_is_restored() {
+    let place = place();
+    place.run(&["backup", "ships.db", "backups", "--archive-log"]).ends(2).tells("changes --keep");
+    place.run(&["changes", "ships.db", "--keep", "64M"]).ends(0);
+    let said = place.run(&["backup", "ships.db", "backups", "--archive-log"]).ends(0);
+    assert!(said.out.contains("each moment since 20"), "{said:?}");
+    let sequence = |number: usize| {
+        let listed = place.run(&["backups", "backups", "--json"]).ends(0).out;
+        let listed: serde_json::Value = serde_json::from_str(&listed).expect("JSON");
+        listed[number - 1]["sequence"].as_u64().expect("a number")
+    };
+    let first = sequence(1);
+    place.run(&["put", "ships.db", "vega", "1872"]).ends(0);
+    place.run(&["drop", "ships.db", "default"]).ends(0);
+    place.run(&["backup", "ships.db", "backups", "--archive-log"]).ends(0);
+    assert_eq!(sequence(2), first + 1);
+    let listed = place.run(&["backups", "backups"]).ends(0).out;
+    assert!(listed.contains("MOMENTS SINCE"), "{listed}");
+    let number = (first + 1).to_string();
+    let said = place.run(&["restore", "backups", "before.db", "--to-sequence", &number]).ends(0);
+    assert!(said.out.contains("restored from backup 1 and the log behind it"), "{said:?}");
+    assert_eq!(place.run(&["get", "before.db", "vega"]).ends(0).out, "1872\n");
+    let early = ["restore", "backups", "other.db", "--to", "2h ago"];
+    place.run(&early).ends(1).tells("cannot bring back").tells("it can bring back: 20");
+    place.run(&["restore", "backups", "other.db", "--to", "yesterday"]).ends(2).tells("20min ago");
+}
+
+#[test]
 fn a_backup_is_taken_listed_verified_and_restored() {
     let place = place();
     let said = place.run(&["backup", "ships.db", "backups"]).ends(0);

@@ -21,16 +21,20 @@
 //! 3 version     span                       epoch                           frames: edits that make the version
 //! 4 manifest    zero                       zero                            what the backup consists of
 //! 5 keys        zero                       zero                            the file `KEYS` of an encrypted database
+//! 6 archive     operation before it        last operation of the backup    frames: commits, and events of keyspaces
 //!
-//! frame = 4 bytes len, then so many bytes: an edit, or a commit
-//! commit = 8 bytes first sequence number, 4 bytes operations, body of the batch
+//! frame  = 4 bytes len, then so many bytes: an edit, a commit, or an event
+//! commit = 8 bytes first sequence number, 4 bytes operations, body of the batch. In archives bit 31 of
+//!          the operations may be set: then 8 bytes of time come before the body, as in the log
+//! event  = 8 bytes operation before it, 4 bytes zero, 8 bytes its time in milliseconds since 1970, the edit that makes it happen
 //! ```
 //! The CRC of a chunk covers the CRC of the header, the number of the chunk (8 bytes), its length and its content; that of the end the
 //! CRC of the header, those of all chunks, and the bytes of content.
 //!
 //! The format version is 1; of an encrypted database it is 2, but for segments, whose nodes are encrypted as they are. Then the content of
-//! each chunk of log and version is encrypted ([`crate::encryption`]), and a last chunk has no content but a trailer. The context: bytes
-//! 0..60 of the header, the number of the chunk (8 bytes), and a byte, 1 if it is the last.
+//! each chunk of log, version and archive is encrypted ([`crate::encryption`]), and a last chunk has no content but a trailer. The context:
+//! bytes 0..60 of the header, the number of the chunk (8 bytes), and a byte, 1 if it is the last. Archives, and manifests that tell of
+//! them, have the versions 3 and 4 in place of 1 and 2.
 //!
 //! Invariants:
 //! 1. A chunk is valid in one place of one blob.
@@ -45,9 +49,10 @@ use crate::error::Result;
 use std::io;
 
 const MAGIC: &[u8; 8] = b"SapBLOB\n";
-/// The version of the format (a count of formats): the first one, and of what is encrypted, and what says so, the second.
-pub(super) const FORMAT: u32 = 1;
-pub(super) const FORMAT_ENCRYPTED: u32 = 2;
+/// The version of the format (a count of formats): the first one; of what is encrypted, and what says so, one more; of archives, and what
+/// names them, two more.
+const FORMAT: u32 = 1;
+const FORMAT_LAST: u32 = 4;
 /// Bytes of the header, as the format has it.
 pub(super) const HEADER: usize = 64;
 /// Bytes of a chunk before its content, as the format has it.
@@ -65,6 +70,7 @@ pub(super) enum Kind {
     Version,
     Manifest,
     Keys,
+    Archive,
 }
 
 impl Kind {
@@ -75,11 +81,17 @@ impl Kind {
             Self::Version => 3,
             Self::Manifest => 4,
             Self::Keys => 5,
+            Self::Archive => 6,
         }
     }
 
+    /// Whether its content are frames, which are encrypted if the database is.
+    fn is_of_frames(self) -> bool {
+        matches!(self, Self::Log | Self::Version | Self::Archive)
+    }
+
     fn of(number: u32) -> Option<Self> {
-        [Self::Segment, Self::Log, Self::Version, Self::Manifest, Self::Keys]
+        [Self::Segment, Self::Log, Self::Version, Self::Manifest, Self::Keys, Self::Archive]
             .into_iter()
             .find(|kind| kind.number() == number)
     }
@@ -90,6 +102,8 @@ impl Kind {
 pub(super) struct Header {
     /// Whether the database is encrypted, as far as that makes a difference: in segments it makes none.
     pub is_encrypted: bool,
+    /// Whether it is an archive, or a manifest that tells of archives.
+    pub has_archive: bool,
     pub kind: Kind,
     pub database: DatabaseId,
     pub backup: u64,
@@ -100,13 +114,13 @@ pub(super) struct Header {
 impl Header {
     /// Whether chunks are encrypted.
     fn has_encrypted_chunks(&self) -> bool {
-        self.is_encrypted && matches!(self.kind, Kind::Log | Kind::Version)
+        self.is_encrypted && self.kind.is_of_frames()
     }
 
     fn encode(&self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         bytes[..8].copy_from_slice(MAGIC);
-        let format = if self.is_encrypted { FORMAT_ENCRYPTED } else { FORMAT };
+        let format = FORMAT + u32::from(self.is_encrypted) + 2 * u32::from(self.has_archive);
         bytes[8..12].copy_from_slice(&format.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.kind.number().to_le_bytes());
         bytes[16..32].copy_from_slice(&self.database.0);
@@ -143,15 +157,16 @@ impl Header {
                 hex(&actual.to_le_bytes()),
             ));
         }
-        if !(FORMAT..=FORMAT_ENCRYPTED).contains(&format) {
-            let expected = format!("{FORMAT} or {FORMAT_ENCRYPTED}: use a newer Sapwood for a later one");
+        if !(FORMAT..=FORMAT_LAST).contains(&format) {
+            let expected = format!("{FORMAT} to {FORMAT_LAST}: use a newer Sapwood for a later one");
             return Err(place.damage(8, "the format of the backup", expected, format));
         }
         let Some(kind) = Kind::of(kind) else {
-            return Err(place.damage(12, "the kind of the blob", "1 to 5", kind));
+            return Err(place.damage(12, "the kind of the blob", "1 to 6", kind));
         };
-        let is_encrypted = format == FORMAT_ENCRYPTED;
-        Ok(Self { is_encrypted, kind, database, backup, a, b })
+        let bits = format - FORMAT;
+        let (is_encrypted, has_archive) = (bits & 1 > 0, bits & 2 > 0);
+        Ok(Self { is_encrypted, has_archive, kind, database, backup, a, b })
     }
 }
 
@@ -371,7 +386,7 @@ impl<'i, I: Input> BlobReader<'i, I> {
                 return Err(self.damage("what comes before an encrypted blob", "its keys", "none"));
             }
             chunks.encryption = encryption.clone();
-        } else if encryption.is_on() && matches!(self.header.kind, Kind::Log | Kind::Version) {
+        } else if encryption.is_on() && self.header.kind.is_of_frames() {
             return Err(self.damage("the blob", "an encrypted one", "one that is not"));
         }
         Ok(())
@@ -524,6 +539,7 @@ pub(super) mod tests {
 
     const HEAD: Header = Header {
         is_encrypted: false,
+        has_archive: false,
         kind: Kind::Segment,
         database: DatabaseId([7; 16]),
         backup: 3,

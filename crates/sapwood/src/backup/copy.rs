@@ -1,5 +1,6 @@
 //! Takes a backup.
 
+use super::archive::{Archive, Archiver};
 use super::blob::{BlobWriter, CHUNK_MAX, Header, Kind, Seal};
 use super::manifest::{BackupManifest, Part, SegmentParts};
 use super::name::BlobName;
@@ -9,6 +10,7 @@ use super::reuse::{self, Listing};
 use super::target::Target;
 use super::throttle::Throttle;
 use super::{Progress, Reporter, called, damage};
+use crate::clock::Clock;
 use crate::commit::CommitPipeline;
 use crate::commit::queue_log::KeptFiles;
 use crate::database_id::DatabaseId;
@@ -24,7 +26,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Buffers: one is written to the target while the others are read.
 pub(super) const BUFFERS: usize = 3;
@@ -41,6 +42,9 @@ pub(crate) struct Source {
     pub commits: Arc<CommitPipeline>,
     pub health: Arc<Health>,
     pub encryption: Encryption,
+    pub clock: Arc<Clock>,
+    /// Whether a record of a keyspace of large values says that its value lies elsewhere.
+    pub is_apart: fn(&[u8]) -> bool,
     /// The memory budget, in bytes.
     pub memory: u64,
     /// Refreshes the database, if it follows another process.
@@ -80,11 +84,12 @@ const LOG_ATTEMPTS: u32 = 10;
 pub struct Backup<'p> {
     source: Source,
     rate: Option<u64>,
+    archives: bool,
     reporter: Reporter<'p>,
 }
 
 /// Why a blob could not be written: for the source's sake, or the target's.
-enum Failure {
+pub(super) enum Failure {
     Source(Error),
     Target(io::Error),
 }
@@ -111,7 +116,37 @@ struct Piece {
 
 impl<'p> Backup<'p> {
     pub(crate) fn new(source: Source) -> Self {
-        Self { source, rate: None, reporter: Reporter::default() }
+        Self { source, rate: None, archives: false, reporter: Reporter::default() }
+    }
+
+    /// Archives the log as well: what was committed since the newest backup in the target for which it was. Then every moment between these
+    /// backups [can be restored](crate::backup::Restore::to), to the second. It takes what was written, once, until the backups that it continues are removed.
+    ///
+    /// The database has to [keep its changes](crate::Builder::keep_changes), as many as are written between backups. If it did not, or for the
+    /// [other reasons that there are](crate::backup::ArchiveGap), the backup is taken all the same, and says so.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// use sapwood::Database;
+    /// use sapwood::backup::{Directory, Point, Restore};
+    ///
+    /// let db = Database::builder().keep_changes(64 << 20).open(dir.path().join("ships.db"))?;
+    /// let ships = db.keyspace("ships")?;
+    /// let target = Directory::open(dir.path().join("backups"))?;
+    /// db.backup().archive_log().run(&target)?;
+    /// ships.insert("fram", "1892")?;
+    /// ships.remove_range(..)?; // by accident: the second operation
+    /// let taken = db.backup().archive_log().run(&target)?;
+    /// assert!(taken.archive.is_some_and(|archive| archive.gap.is_none()));
+    ///
+    /// Restore::from(&target).to(Point::Sequence(1)).into_directory(dir.path().join("before.db"))?;
+    /// let before = Database::open(dir.path().join("before.db"))?;
+    /// assert_eq!(before.keyspace("ships")?.get("fram")?.as_deref(), Some(&b"1892"[..]));
+    /// # Ok(()) }
+    /// ```
+    pub fn archive_log(self) -> Self {
+        Self { archives: true, ..self }
     }
 
     /// Copies at most so many bytes a second. The log is copied at once, so that its files are not kept for long; what follows
@@ -162,7 +197,8 @@ impl<'p> Backup<'p> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::BackupTarget`]; [`Error::Corrupt`] if the database is damaged; [`Error::Stopped`]; [`Error::DiskFull`] if
+    /// [`Error::BackupTarget`]; [`Error::Corrupt`] if the database is damaged; [`Error::NoChanges`] if the log is to be archived and the
+    /// database keeps none; [`Error::Stopped`]; [`Error::DiskFull`] if
     /// commits without durability find no space in the log; [`Error::Poisoned`]; [`Error::Closed`]; I/O errors.
     pub fn run(mut self, target: &dyn Target) -> Result<BackupInfo> {
         let _lock = called(target, "lock", "the target", target.lock())?;
@@ -175,6 +211,9 @@ impl<'p> Backup<'p> {
     }
 
     fn take(&mut self, target: &dyn Target) -> Result<BackupInfo> {
+        if self.archives && self.source.commits.state.load().version.kept_log_max() == 0 {
+            return Err(Error::NoChanges { path: self.source.health.path().into() });
+        }
         let listing = Listing::read(target)?;
         let number = listing.next_number();
         let volume = Arc::clone(&self.source.volume);
@@ -185,13 +224,14 @@ impl<'p> Backup<'p> {
         let is_on = self.source.encryption.is_on();
         let header = |kind, a, b| {
             let is_encrypted = kind != Kind::Segment && is_on;
-            Header { is_encrypted, kind, database: current.database, backup: number, a, b }
+            let has_archive = false;
+            Header { is_encrypted, has_archive, kind, database: current.database, backup: number, a, b }
         };
         let mut left = LOG_ATTEMPTS;
         let (version, seq, time, (keys, log), encryption) = loop {
             let follows = self.source.refresh.as_ref().map(|refresh| refresh()).transpose()?.is_some();
             let (state, seq, kept) = commits.keep_view()?;
-            let time = millis_now();
+            let time = self.source.clock.now();
             // Without the queues, which would be held as well.
             let version = Arc::clone(&state.version);
             drop(state);
@@ -225,6 +265,16 @@ impl<'p> Backup<'p> {
             &mut |blob| put_version(&version, data_len, blob),
         )?;
         throttle.note(log.len + of_version.len);
+        let archive = match self.archives {
+            true => Some(self.archive(
+                target,
+                &listing,
+                (&version, &encryption),
+                (number, seq, time),
+                &mut throttle,
+            )?),
+            false => None,
+        };
 
         let mut rows = reuse::find(target, &listing, &version)?;
         let pieces = self.plan(&version, &rows);
@@ -261,6 +311,7 @@ impl<'p> Backup<'p> {
             log,
             segments: segments.collect(),
             keys,
+            archive,
         };
         self.check_open()?;
         called(target, "sync", "blobs", target.sync())?;
@@ -273,6 +324,45 @@ impl<'p> Backup<'p> {
             tracing::warn!(%error, "blobs that no backup needs were not removed; the next backup does it");
         }
         Ok(BackupInfo::of(&manifest, seal))
+    }
+
+    /// Archives the log up to this backup.
+    fn archive(
+        &mut self,
+        target: &dyn Target,
+        listing: &Listing,
+        (version, encryption): (&Version, &Encryption),
+        (number, seq, time): (u64, u64, u64),
+        throttle: &mut Throttle,
+    ) -> Result<Archive> {
+        if !self.source.health.is_read_only() {
+            // A power loss must not take back what the backup has, or the log would go on otherwise.
+            self.source.commits.sync()?;
+        }
+        let archiver = Archiver {
+            target,
+            listing,
+            volume: &*self.source.volume,
+            database: Current::read(&*self.source.volume)?.database,
+            encryption,
+            version,
+            number,
+            seq,
+            time,
+            is_apart: self.source.is_apart,
+        };
+        let reporter = &mut self.reporter;
+        let mut written = 0;
+        archiver.run(&mut |bytes| {
+            written += bytes;
+            // Commits may be short, and who watches need not hear of each.
+            if written < BUFFER_MIN as u64 {
+                return Ok(());
+            }
+            throttle.pass(written);
+            written = 0;
+            reporter.advance(0)
+        })
     }
 
     /// What is to be copied. Rows that are too short go on with the piece.
@@ -385,7 +475,7 @@ impl NodesOfPieces<'_> {
 }
 
 /// Writes a blob.
-fn put(
+pub(super) fn put(
     target: &dyn Target,
     name: BlobName,
     (header, encryption): (&Header, &Encryption),
@@ -525,8 +615,4 @@ fn check_named(target: &dyn Target, manifest: &BackupManifest) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn millis_now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64)
 }

@@ -4,20 +4,28 @@
 //! content = database_format span epoch seq time copied
 //!           version (len crc) log (len crc)
 //!           n (segment used parts (to backup len crc)*parts)*n
-//!           keys (len crc)          in blobs of format 2: the database is encrypted
+//!           keys (len crc)          in blobs of formats 2 and 4: the database is encrypted
+//!           archive                 in blobs of formats 3 and 4: commits were archived
+//! archive = event first+1 last_crc gap n (after from from_time to until gap backup (len crc))*n
 //! ```
 //! All are varints, except crc, which is 4 bytes. *database_format*: version of the format that the database's files had; *seq*: the
 //! newest operation in the backup; *time*: milliseconds since 1970; *copied*: bytes of content that were written for this backup;
 //! *len* and *crc*: length of the blob, and the checksum at its end; *used*: bytes of the segment; *to*: where a part ends in the
-//! segment, which begins where the one before ends; *backup*: the number of the backup for which it was written.
+//! segment, which begins where the one before ends; *backup*: the number of the backup for which it was written. *event*: the next event of
+//! keyspaces; *first*: first operation of the last commit, of which *last_crc* (4 bytes) is the checksum; 0 in place of first+1: unknown.
+//! An archive continues the backup *after*, which ends with the operation *from* at a time, up to the operation *to*, and has all up to
+//! the time *until*; *gap*: 0, or why that is not all up to *backup* (1 ingested records, 2 a large value, 3 a keyspace that is
+//! not known any more, 4 the log was not kept).
 //!
 //! Invariants:
 //! 1. Segments ascend, and the parts of each cover it from its first byte to its last, without gap.
 //! 2. Decoding allocates nothing that the input does not justify.
 
+use super::archive::{Archive, ArchiveGap, ArchivePart, LastCommit};
 use super::blob::{Header, Kind, Seal};
 use crate::bytecode::{Reader, put_varint};
 use crate::database_id::DatabaseId;
+use crate::operation::NUMBER_MAX;
 
 /// A part of a segment in a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +63,8 @@ pub(super) struct BackupManifest {
     pub segments: Vec<SegmentParts>,
     /// The keys, if the database is encrypted.
     pub keys: Option<Seal>,
+    /// Set if the log is archived.
+    pub archive: Option<Archive>,
 }
 
 impl BackupManifest {
@@ -62,6 +72,7 @@ impl BackupManifest {
         let is_encrypted = self.keys.is_some();
         Header {
             is_encrypted,
+            has_archive: self.archive.is_some(),
             kind: Kind::Manifest,
             database: self.database,
             backup: self.number,
@@ -98,6 +109,9 @@ impl BackupManifest {
         if let Some(keys) = self.keys {
             put_seal(&mut out, keys);
         }
+        if let Some(archive) = &self.archive {
+            put_archive(&mut out, archive);
+        }
         out
     }
 
@@ -131,8 +145,12 @@ impl BackupManifest {
             true => Some(seal(&mut reader).ok_or("it ends within the seal of the keys")?),
             false => None,
         };
+        let archive = match header.has_archive {
+            true => Some(archive(&mut reader).ok_or("archives that are none")?),
+            false => None,
+        };
         if reader.remaining() > 0 {
-            return Err("something lies behind the last segment");
+            return Err("something lies behind its end");
         }
         let (database, number) = (header.database, header.backup);
         Ok(Self {
@@ -148,8 +166,48 @@ impl BackupManifest {
             log,
             segments,
             keys,
+            archive,
         })
     }
+}
+
+fn put_archive(out: &mut Vec<u8>, archive: &Archive) {
+    let gap = |gap: Option<ArchiveGap>| gap.map_or(0, ArchiveGap::number);
+    put_varint(out, archive.next_event);
+    put_varint(out, archive.last.map_or(0, |last| last.first_seq + 1));
+    out.extend_from_slice(&archive.last.map_or(0, |last| last.crc).to_le_bytes());
+    put_varint(out, gap(archive.gap));
+    put_varint(out, archive.parts.len() as u64);
+    for part in &archive.parts {
+        let ArchivePart { after, from, from_time, to, until, backup, .. } = *part;
+        [after, from, from_time, to, until, gap(part.gap), backup]
+            .into_iter()
+            .for_each(|number| put_varint(out, number));
+        put_seal(out, part.seal);
+    }
+}
+
+fn archive(reader: &mut Reader<'_>) -> Option<Archive> {
+    let gap = |number| Some(if number == 0 { None } else { Some(ArchiveGap::of(number)?) });
+    let next_event = reader.varint()?;
+    let first = reader.varint().filter(|first| *first < NUMBER_MAX)?;
+    let crc = reader.u32()?;
+    let last = first.checked_sub(1).map(|first_seq| LastCommit { first_seq, crc });
+    if last.is_some_and(|last| last.first_seq == 0) || last.is_none() && crc != 0 {
+        return None;
+    }
+    let mut archive = Archive { next_event, last, gap: gap(reader.varint()?)?, parts: Vec::new() };
+    for _ in 0..reader.varint()? {
+        let mut next = || reader.varint().filter(|number| *number < NUMBER_MAX);
+        let (after, from, from_time, to, until) = (next()?, next()?, next()?, next()?, next()?);
+        let (gap, backup) = (gap(next()?)?, next()?);
+        let seal = seal(reader)?;
+        if after >= backup || from > to {
+            return None;
+        }
+        archive.parts.push(ArchivePart { after, from, from_time, to, until, gap, backup, seal });
+    }
+    Some(archive)
 }
 
 fn put_seal(out: &mut Vec<u8>, seal: Seal) {
@@ -206,13 +264,38 @@ mod tests {
             log: seal(90),
             segments,
             keys: None,
+            archive: None,
         }
+    }
+
+    fn archived() -> Archive {
+        let seal = Seal { len: 90, crc: 7 };
+        let part = ArchivePart {
+            after: 2,
+            from: 900,
+            from_time: 1_600_000_000_000,
+            to: 950,
+            until: 1_650_000_000_000,
+            gap: Some(ArchiveGap::Ingested),
+            backup: 3,
+            seal,
+        };
+        let last = Some(LastCommit { first_seq: 998, crc: 12 });
+        Archive { next_event: 5, last, gap: None, parts: vec![ArchivePart { gap: None, ..part }, part] }
     }
 
     #[test]
     fn what_is_encoded_is_decoded_and_every_cut_is_refused() {
         let sound = sound();
-        for sound in [BackupManifest { keys: Some(sound.log), ..sound.clone() }, sound] {
+        let archived = BackupManifest { archive: Some(archived()), ..sound.clone() };
+        let unknown = Archive { last: None, parts: Vec::new(), ..archived.archive.clone().unwrap() };
+        for sound in [
+            BackupManifest { keys: Some(sound.log), ..archived.clone() },
+            BackupManifest { archive: Some(unknown), ..sound.clone() },
+            archived,
+            BackupManifest { keys: Some(sound.log), ..sound.clone() },
+            sound,
+        ] {
             let bytes = sound.encode();
             assert_eq!(BackupManifest::decode(&sound.header(), &bytes), Ok(sound.clone()));
             for len in 0..bytes.len() {
@@ -234,6 +317,15 @@ mod tests {
         assert!(refused(&|it| it.segments[1].used += 1));
         assert!(refused(&|it| it.segments[1].parts[0].to = 0));
         assert!(refused(&|it| it.segments[1].segment = u64::MAX / 2));
+        let with = |change: &dyn Fn(&mut Archive)| {
+            let mut archive = archived();
+            change(&mut archive);
+            refused(&|it| it.archive = Some(archive.clone()))
+        };
+        assert!(with(&|it| it.parts[0].backup = 2));
+        assert!(with(&|it| it.parts[1].to = 899));
+        assert!(with(&|it| it.last = Some(LastCommit { first_seq: 0, crc: 12 })));
+        assert!(!with(&|_| {}));
         assert!(!refused(&|_| {}));
     }
 }

@@ -11,6 +11,7 @@ pub(super) enum BlobName {
     Keys(u64),
     Version(u64),
     Log(u64),
+    Archive(u64),
     Segment { segment: u64, from: u64, to: u64, backup: u64 },
 }
 
@@ -22,6 +23,7 @@ impl BlobName {
             | Self::Keys(backup)
             | Self::Version(backup)
             | Self::Log(backup)
+            | Self::Archive(backup)
             | Self::Segment { backup, .. } => backup,
         }
     }
@@ -36,6 +38,7 @@ impl BlobName {
             "keys" => Self::Keys(number()?),
             "version" => Self::Version(number()?),
             "log" => Self::Log(number()?),
+            "archive" => Self::Archive(number()?),
             "segment" => {
                 Self::Segment { segment: number()?, from: number()?, to: number()?, backup: number()? }
             }
@@ -52,6 +55,7 @@ impl fmt::Display for BlobName {
             Self::Keys(backup) => write!(f, "keys-{backup:06}"),
             Self::Version(backup) => write!(f, "version-{backup:06}"),
             Self::Log(backup) => write!(f, "log-{backup:06}"),
+            Self::Archive(backup) => write!(f, "archive-{backup:06}"),
             Self::Segment { segment, from, to, backup } => {
                 write!(f, "segment-{segment:010}-{from}-{to}-{backup:06}")
             }
@@ -69,6 +73,7 @@ mod tests {
             BlobName::Manifest(1),
             BlobName::Version(1_234_567),
             BlobName::Log(999_999),
+            BlobName::Archive(2),
             BlobName::Segment { segment: 17, from: 0, to: 4096, backup: 3 },
         ];
         for name in names {

@@ -1,11 +1,13 @@
 //! Restores a backup into an empty directory, or checks all of it without that.
 
+use super::archive::ArchivePart;
 use super::assembly::Assembly;
 use super::blob::{BlobReader, Kind};
 use super::input::{BlobInput, decode_manifest, read_manifest};
 use super::manifest::BackupManifest;
 use super::name::BlobName;
-use super::retain::{BackupInfo, named, no_backup};
+use super::point::{Point, choose, time_of};
+use super::retain::{BackupInfo, needed, no_backup};
 use super::reuse::Listing;
 use super::stream::StreamInput;
 use super::target::Target;
@@ -39,6 +41,7 @@ use std::sync::Arc;
 pub struct Restore<'p> {
     from: From<'p>,
     number: Option<u64>,
+    point: Option<Point>,
     key: Option<EncryptionKey>,
     reporter: Reporter<'p>,
 }
@@ -60,7 +63,11 @@ impl<'p> Restore<'p> {
     /// # Ok(()) }
     /// ```
     pub fn from(target: &'p dyn Target) -> Self {
-        Self { from: From::Target(target), number: None, key: None, reporter: Reporter::default() }
+        Self::of(From::Target(target))
+    }
+
+    fn of(from: From<'p>) -> Self {
+        Self { from, number: None, point: None, key: None, reporter: Reporter::default() }
     }
 
     /// Restores what a [`StreamWriter`](crate::backup::StreamWriter) has written.
@@ -71,7 +78,7 @@ impl<'p> Restore<'p> {
     /// # Ok(()) }
     /// ```
     pub fn from_stream(stream: impl io::Read + 'p) -> Self {
-        Self { from: From::Stream(Box::new(stream)), number: None, key: None, reporter: Reporter::default() }
+        Self::of(From::Stream(Box::new(stream)))
     }
 
     /// Restores the backup of this number. A stream has one only.
@@ -88,6 +95,34 @@ impl<'p> Restore<'p> {
     /// ```
     pub fn number(self, number: u64) -> Self {
         Self { number: Some(number), ..self }
+    }
+
+    /// Restores a moment between backups, for which [the log was archived](crate::backup::Backup::archive_log): from the last backup before it,
+    /// or the one that [`number`](Restore::number) says, and what was committed from there on. The information that is returned is that backup's,
+    /// with the sequence number of the last operation that was restored, and the last time that the log tells up to there.
+    ///
+    /// Options of keyspaces that were changed in between are those of that backup. A stream has no archive.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// use sapwood::backup::{Directory, Point, Restore};
+    ///
+    /// let db = sapwood::Database::builder().keep_changes(64 << 20).open(dir.path().join("ships.db"))?;
+    /// let target = Directory::open(dir.path().join("backups"))?;
+    /// db.backup().archive_log().run(&target)?;
+    /// db.keyspace("ships")?.insert("fram", "1892")?;
+    /// let now = std::time::SystemTime::now();
+    /// let early = Restore::from(&target).to(Point::Time(now)).into_directory(dir.path().join("copy.db"));
+    /// assert!(matches!(early, Err(sapwood::Error::NotArchived { .. }))); // not yet
+    ///
+    /// db.backup().archive_log().run(&target)?;
+    /// let restored = Restore::from(&target).to(Point::Time(now)).into_directory(dir.path().join("copy.db"))?;
+    /// assert_eq!((restored.number, restored.sequence), (1, 1));
+    /// # Ok(()) }
+    /// ```
+    pub fn to(self, point: Point) -> Self {
+        Self { point: Some(point), ..self }
     }
 
     /// The key of a backup of an [encrypted](crate::Builder::encryption_key) database: the one that the database opened with when the backup was
@@ -153,7 +188,7 @@ impl<'p> Restore<'p> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotEmpty`], [`Error::NoBackup`], [`Error::BackupDamaged`], [`Error::BackupTarget`], [`Error::NewerFormat`],
+    /// [`Error::NotEmpty`], [`Error::NoBackup`], [`Error::NotArchived`], [`Error::BackupDamaged`], [`Error::BackupTarget`], [`Error::NewerFormat`],
     /// [`Error::Stopped`], [`Error::Locked`], [`Error::DiskFull`], I/O errors.
     pub fn into_directory(self, path: impl AsRef<Path>) -> Result<BackupInfo> {
         let options = DiskOptions { direct: false, ..DiskOptions::default() };
@@ -208,11 +243,15 @@ impl<'p> Restore<'p> {
     }
 
     fn assemble(self, begin: impl FnOnce(Option<&EncryptionKey>) -> Result<Assembly>) -> Result<BackupInfo> {
-        let Self { from, number, key, mut reporter } = self;
+        let Self { from, number, point, key, mut reporter } = self;
         let begin = || begin(key.as_ref());
-        match from {
-            From::Target(target) => from_target(target, number, &mut reporter, begin),
-            From::Stream(stream) => from_stream(StreamInput::new(stream), &mut reporter, begin),
+        match (from, point) {
+            (From::Target(target), None) => from_target(target, number, &mut reporter, begin),
+            (From::Target(target), Some(point)) => {
+                from_archives(target, (number, point), &mut reporter, begin)
+            }
+            (From::Stream(stream), None) => from_stream(StreamInput::new(stream), &mut reporter, begin),
+            (From::Stream(_), Some(point)) => Err(not_archived("the stream", point, "its own".to_owned())),
         }
     }
 }
@@ -240,19 +279,98 @@ fn from_target(
     let (manifest, seal) = read_manifest(target, number)?;
     reporter.progress.total = manifest.used();
     let mut assembly = begin()?;
-    for (name, _) in named(&manifest) {
+    take_needed(target, &manifest, &mut assembly, reporter)?;
+    if assembly.only_checks() {
+        for part in manifest.archive.iter().flat_map(|archive| &archive.parts) {
+            take_archive(target, part, &mut assembly, None)?;
+        }
+    }
+    finish(assembly, &manifest, &target.describe())?;
+    Ok(BackupInfo::of(&manifest, seal))
+}
+
+/// Takes what makes the database as of the backup.
+fn take_needed(
+    target: &dyn Target,
+    manifest: &BackupManifest,
+    assembly: &mut Assembly,
+    reporter: &mut Reporter<'_>,
+) -> Result<()> {
+    for (name, _) in needed(manifest) {
         let kind = match name {
             BlobName::Version(_) => Kind::Version,
             BlobName::Log(_) => Kind::Log,
             BlobName::Keys(_) => Kind::Keys,
+            BlobName::Archive(_) => Kind::Archive,
             BlobName::Segment { .. } | BlobName::Manifest(_) => Kind::Segment,
         };
         let mut input = BlobInput::new(target, name);
         let reader = input.open(kind, name.backup())?;
         assembly.take(reader, &mut |bytes| reporter.advance(bytes))?;
     }
-    finish(assembly, &manifest, &target.describe())?;
-    Ok(BackupInfo::of(&manifest, seal))
+    Ok(())
+}
+
+fn take_archive(
+    target: &dyn Target,
+    part: &ArchivePart,
+    assembly: &mut Assembly,
+    point: Option<Point>,
+) -> Result<()> {
+    let mut input = BlobInput::new(target, BlobName::Archive(part.backup));
+    let reader = input.open(Kind::Archive, part.backup)?;
+    assembly.take_archive(reader, part, point)
+}
+
+fn not_archived(target: &str, point: Point, existing: String) -> Error {
+    Error::NotArchived { target: target.to_owned(), wanted: point.to_string(), existing }
+}
+
+fn from_archives(
+    target: &dyn Target,
+    (number, point): (Option<u64>, Point),
+    reporter: &mut Reporter<'_>,
+    begin: impl FnOnce() -> Result<Assembly>,
+) -> Result<BackupInfo> {
+    let listing = Listing::read(target)?;
+    let backups = listing.backups();
+    if backups.is_empty() || number.is_some_and(|number| !backups.contains(&number)) {
+        return Err(no_backup(target, number, &listing));
+    }
+    let (mut manifests, mut seals) = (Vec::new(), Vec::new());
+    for number in backups {
+        let (manifest, seal) = read_manifest(target, number)?;
+        manifests.push(manifest);
+        seals.push((number, seal));
+    }
+    let plan = choose(&manifests, point, number)
+        .map_err(|existing| not_archived(&target.describe(), point, existing))?;
+    reporter.progress.total = plan.base.used() + plan.parts.iter().map(|part| part.seal.len).sum::<u64>();
+    let mut assembly = begin()?;
+    let mut base = plan.base.clone();
+    if base.keys.take().is_some() {
+        let mut input = BlobInput::new(target, BlobName::Keys(plan.last.number));
+        let (name, found) = assembly.take_later_keys(input.open(Kind::Keys, plan.last.number)?)?;
+        if plan.last.keys != Some(found) {
+            let (expected, found) = (format!("{:?}", plan.last.keys), format!("{found:?}"));
+            return Err(damage(&target.describe(), &name.to_string(), 0, "the keys", expected, found));
+        }
+    }
+    take_needed(target, &base, &mut assembly, reporter)?;
+    for part in &plan.parts {
+        if assembly.archived().is_passed {
+            break;
+        }
+        take_archive(target, part, &mut assembly, Some(point))?;
+        reporter.advance(part.seal.len)?;
+    }
+    let archived = assembly.archived();
+    finish(assembly, &base, &target.describe())?;
+    let seal = seals.iter().find(|(number, _)| *number == base.number).map(|(_, seal)| *seal);
+    let mut info = BackupInfo::of(plan.base, seal.unwrap_or_default());
+    info.sequence = info.sequence.max(archived.seq);
+    info.time = info.time.max(time_of(archived.time));
+    Ok(info)
 }
 
 fn from_stream<R: io::Read>(

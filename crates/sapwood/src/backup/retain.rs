@@ -3,17 +3,19 @@
 //! Invariant: a blob is removed only when the manifests of all backups that are left were read, and none names it. A manifest is
 //! removed before any blob that it names.
 
+use super::archive::{Archive, ArchiveGap};
 use super::blob::Seal;
 use super::called;
 use super::input::read_manifest;
 use super::manifest::BackupManifest;
 use super::name::BlobName;
+use super::point::time_of;
 use super::reuse::Listing;
 use super::target::Target;
 use crate::error::{Error, Result};
 use serde::Serialize;
 use std::collections::BTreeSet;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 /// A backup.
 ///
@@ -32,7 +34,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub struct BackupInfo {
     /// Its number in the target, from 1.
     pub number: u64,
-    /// The moment, by the clock of the system.
+    /// The moment, by the clock of the database.
     pub time: SystemTime,
     /// The random id of the database, as 32 hexadecimal digits.
     pub database: String,
@@ -44,6 +46,48 @@ pub struct BackupInfo {
     pub copied: u64,
     /// Blobs that it consists of (count).
     pub blobs: u64,
+    /// Which moments before it can be restored, if [the log is archived](crate::backup::Backup::archive_log).
+    pub archive: Option<Archived>,
+}
+
+/// Which moments before a backup can be restored: all since `since`, for as long as the backup with which they begin is there. See
+/// [`Restore::to`](crate::backup::Restore::to).
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = sapwood::Database::builder().keep_changes(1 << 20).open(dir.path().join("ships.db"))?;
+/// let target = sapwood::backup::Directory::open(dir.path().join("backups"))?;
+/// let first = db.backup().archive_log().run(&target)?;
+/// db.keyspace("ships")?.insert("fram", "1892")?;
+/// let second = db.backup().archive_log().run(&target)?;
+/// assert_eq!(second.archive.map(|archive| archive.since), Some(first.time));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Archived {
+    /// The time of the backup with which they begin.
+    pub since: SystemTime,
+    /// That backup's last operation.
+    pub since_sequence: u64,
+    /// Bytes of all archives.
+    pub bytes: u64,
+    /// Why no moment between the backup before and this one can be restored, or not all.
+    pub gap: Option<ArchiveGap>,
+}
+
+impl Archived {
+    fn of(manifest: &BackupManifest, archive: &Archive) -> Self {
+        let (mut since, mut since_sequence, mut at) = (manifest.time, manifest.seq, manifest.number);
+        let before = |number| archive.parts.iter().find(|part| part.backup == number);
+        while let Some(part) = before(at).filter(|part| part.gap.is_none()) {
+            (since, since_sequence, at) = (part.from_time, part.from, part.after);
+        }
+        let gap = archive.gap.or(before(manifest.number).and_then(|part| part.gap));
+        let bytes = archive.parts.iter().map(|part| part.seal.len).sum();
+        Self { since: time_of(since), since_sequence, bytes, gap }
+    }
 }
 
 impl BackupInfo {
@@ -56,12 +100,13 @@ impl BackupInfo {
         });
         Self {
             number: manifest.number,
-            time: UNIX_EPOCH + Duration::from_millis(manifest.time),
+            time: time_of(manifest.time),
             database: manifest.database.to_string(),
             sequence: manifest.seq,
             bytes,
             copied: manifest.copied,
             blobs,
+            archive: manifest.archive.as_ref().map(|archive| Archived::of(manifest, archive)),
         }
     }
 }
@@ -157,6 +202,12 @@ pub(super) fn no_backup(target: &dyn Target, number: Option<u64>, listing: &List
 
 /// The blobs that a manifest names.
 pub(super) fn named(manifest: &BackupManifest) -> impl Iterator<Item = (BlobName, Seal)> {
+    let parts = manifest.archive.iter().flat_map(|archive| &archive.parts);
+    needed(manifest).chain(parts.map(|part| (BlobName::Archive(part.backup), part.seal)))
+}
+
+/// Those of them that make the database as of the backup.
+pub(super) fn needed(manifest: &BackupManifest) -> impl Iterator<Item = (BlobName, Seal)> {
     // Keys first: they are needed for the others.
     let keys = manifest.keys.map(|seal| (BlobName::Keys(manifest.number), seal));
     let own = [

@@ -6,6 +6,7 @@
 use super::CommitPipeline;
 use super::queue::{CommitQueue, PendingBatch};
 use super::turn::TurnHolder;
+use crate::clock::Clock;
 use crate::conflict::validation::Validation;
 use crate::lock_order::{RankedGuard, RankedMutex, rank};
 use crate::operation::{KeyspaceId, Operation, OperationRef, Operations, SeqNo};
@@ -85,6 +86,13 @@ impl CommitPipeline {
         *log = Some(Log::new(wal, self.state.visible() + 1));
         // Opening has made all durable that it has found.
         self.durable_waits.note_durable(self.state.visible());
+    }
+
+    /// From now on the log has the time every second.
+    pub fn tell_times(&self, clock: &Arc<Clock>) {
+        if let Some(log) = self.log.lock().as_mut() {
+            log.wal.tell_times(Arc::clone(clock));
+        }
     }
 
     /// False during replay, if the database is read-only, and once it is closed.

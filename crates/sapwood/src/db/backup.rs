@@ -2,6 +2,7 @@
 
 use crate::backup::{Backup, Refresh, Source};
 use crate::db::database::Database;
+use crate::db::large_values::stored::HeadRef;
 use std::sync::Arc;
 
 impl Database {
@@ -26,6 +27,8 @@ impl Database {
             commits: Arc::clone(&engine.commits),
             health: Arc::clone(&engine.health),
             encryption: engine.encryption.clone(),
+            clock: Arc::clone(&engine.clock),
+            is_apart: |stored| matches!(HeadRef::decode(stored), Some(HeadRef::Long { .. })),
             memory: engine.shares.memory,
             refresh: self.handle.follower.is_some().then(|| {
                 let db = self.clone();

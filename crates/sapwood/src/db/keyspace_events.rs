@@ -12,8 +12,8 @@ use crate::version::change_log::{EventKind, KeyspaceEvent};
 use crate::version::edit::Edit;
 use std::sync::Arc;
 
-/// Most bytes of an event in a manifest without its name: a tag, a kind, flags, and three varints.
-const EVENT_LISTED: u64 = 24;
+/// Most bytes of an event in a manifest without its name: a tag, a kind, flags, and four varints.
+const EVENT_LISTED: u64 = 34;
 
 impl Engine {
     /// Adds to an edit the events that it is, if there is a change feed. `ingested`: the keyspace to whose tree it brings records.
@@ -29,6 +29,7 @@ impl Engine {
                 kind,
                 keyspace,
                 seq: 0,
+                time: self.clock.now(),
                 expires: tree.is_some_and(|tree| tree.ttl.is_some())
                     || edit.ttls.iter().any(|(id, _)| *id == keyspace),
                 merges: tree.is_some_and(|tree| tree.merging.is_some())

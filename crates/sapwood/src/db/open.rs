@@ -291,6 +291,9 @@ fn start(
     engine.space.reserve.note_replayed(tail.bytes(), wal.generation());
     begin_log(&engine, wal)?;
     set_keeping(&engine, options.kept_changes(), tail.next_seq - 1)?;
+    if engine.state.load().version.kept_log_max() > 0 {
+        engine.commits.tell_times(&engine.clock);
+    }
     remove_leftovers(&engine, volume, low);
     if tail.generation.saturating_sub(low) >= GENERATIONS_MAX {
         match engine.flush_inline() {

@@ -27,6 +27,7 @@ impl Error {
             Error::NotEmpty { .. } => ErrorKind::DirectoryNotEmpty,
             Error::NoKeyspace { .. }
             | Error::NoBackup { .. }
+            | Error::NotArchived { .. }
             | Error::Missing { .. }
             | Error::KeyspaceDropped { .. }
             | Error::NoChanges { .. }

@@ -43,6 +43,8 @@ pub(crate) struct KeyspaceEvent {
     pub keyspace: KeyspaceId,
     /// Operations up to this one are before it.
     pub seq: SeqNo,
+    /// By the database's clock, in milliseconds since 1970; 0: unknown.
+    pub time: u64,
     /// Whether its records may expire, ...
     pub expires: bool,
     /// ... whether its values are merged, ...
@@ -64,12 +66,14 @@ impl KeyspaceEvent {
         out.push(kind);
         put_varint(out, u64::from(self.keyspace.0));
         put_varint(out, self.seq);
+        put_varint(out, self.time);
         out.push(u8::from(self.expires) | u8::from(self.merges) << 1 | u8::from(self.large) << 2);
         put_varint(out, self.name.len() as u64);
         out.extend_from_slice(self.name.as_bytes());
     }
 
-    pub fn decode(reader: &mut Reader<'_>) -> Option<Self> {
+    /// Decodes an event; `has_time`: older ones have none.
+    pub fn decode(reader: &mut Reader<'_>, has_time: bool) -> Option<Self> {
         let kind = match reader.u8()? {
             1 => EventKind::Created,
             2 => EventKind::Renamed,
@@ -79,11 +83,12 @@ impl KeyspaceEvent {
         };
         let keyspace = u32::try_from(reader.varint()?).ok().filter(|id| *id <= KeyspaceId::LAST.0)?;
         let seq = reader.varint().filter(|seq| *seq < NUMBER_MAX)?;
+        let time = if has_time { reader.varint()? } else { 0 };
         let flags = reader.u8().filter(|flags| *flags < 8)?;
         let len = reader.length().filter(|len| *len <= NAME_LEN_MAX)?;
         let name = std::str::from_utf8(reader.bytes(len)?).ok()?.into();
         let (expires, merges, large) = (flags & 1 > 0, flags & 2 > 0, flags & 4 > 0);
-        Some(Self { kind, keyspace: KeyspaceId(keyspace), seq, expires, merges, large, name })
+        Some(Self { kind, keyspace: KeyspaceId(keyspace), seq, time, expires, merges, large, name })
     }
 }
 
@@ -149,7 +154,8 @@ mod tests {
 
     fn event(seq: SeqNo) -> KeyspaceEvent {
         let (kind, keyspace) = (EventKind::Renamed, KeyspaceId(7));
-        KeyspaceEvent { kind, keyspace, seq, expires: true, merges: false, large: true, name: "ships".into() }
+        let (expires, merges, large) = (true, false, true);
+        KeyspaceEvent { kind, keyspace, seq, time: 9, expires, merges, large, name: "ships".into() }
     }
 
     #[test]
@@ -183,14 +189,17 @@ mod tests {
     fn what_is_no_event_is_refused() {
         let mut bytes = Vec::new();
         event(300).encode(&mut bytes);
-        assert_eq!(KeyspaceEvent::decode(&mut Reader::new(&bytes)), Some(event(300)));
-        for (index, bad) in [(0, 0), (0, 5), (4, 8)] {
+        assert_eq!(KeyspaceEvent::decode(&mut Reader::new(&bytes), true), Some(event(300)));
+        let older = [&bytes[..4], &bytes[5..]].concat();
+        let without = KeyspaceEvent { time: 0, ..event(300) };
+        assert_eq!(KeyspaceEvent::decode(&mut Reader::new(&older), false), Some(without));
+        for (index, bad) in [(0, 0), (0, 5), (5, 8)] {
             let mut bytes = bytes.clone();
             bytes[index] = bad;
-            assert_eq!(KeyspaceEvent::decode(&mut Reader::new(&bytes)), None, "byte {index}");
+            assert_eq!(KeyspaceEvent::decode(&mut Reader::new(&bytes), true), None, "byte {index}");
         }
         for len in 0..bytes.len() {
-            assert_eq!(KeyspaceEvent::decode(&mut Reader::new(&bytes[..len])), None);
+            assert_eq!(KeyspaceEvent::decode(&mut Reader::new(&bytes[..len]), true), None);
         }
     }
 }

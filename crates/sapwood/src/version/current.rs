@@ -24,7 +24,7 @@ use psync::Volume;
 pub(crate) const FILE: &str = "CURRENT";
 pub(crate) const TEMPORARY: &str = "CURRENT.tmp";
 /// The format that is written.
-pub(crate) const FORMAT: u32 = 13;
+pub(crate) const FORMAT: u32 = 14;
 /// The oldest format that is read (9 knows no merging; 8 no expiry; 7 has neither removals of ranges in the log nor estimated numbers of records): in
 /// place of granules it counts slots, which are as long as the span. Opening for writing begins a manifest of the present format.
 pub(crate) const FORMAT_OF_SLOTS: u32 = 6;
@@ -144,7 +144,7 @@ mod tests {
     fn golden_bytes_and_back() {
         let bytes = SOUND.encode();
         assert_eq!(bytes.len(), LEN);
-        assert_eq!(&bytes[..12], b"sapwood\n\x0d\0\0\0");
+        assert_eq!(&bytes[..12], b"sapwood\n\x0e\0\0\0");
         assert_eq!(Current::decode(&bytes, "db").unwrap(), SOUND);
     }
 
@@ -159,8 +159,8 @@ mod tests {
             other[LEN - 4..].copy_from_slice(&crc.to_le_bytes());
             Current::decode(&other, "db")
         };
-        assert!(matches!(of_format(14), Err(Error::NewerFormat { found: 14, supported: 13, .. })));
-        assert!(matches!(of_format(5), Err(Error::OlderFormat { found: 5, supported: 13, .. })));
+        assert!(matches!(of_format(15), Err(Error::NewerFormat { found: 15, supported: 14, .. })));
+        assert!(matches!(of_format(5), Err(Error::OlderFormat { found: 5, supported: 14, .. })));
         assert_eq!(of_format(6).unwrap(), Current { format: FORMAT_OF_SLOTS, ..SOUND });
         assert_eq!(of_format(7).unwrap(), Current { format: 7, ..SOUND });
         assert_eq!(of_format(8).unwrap(), Current { format: 8, ..SOUND });

@@ -26,6 +26,7 @@
 //!         | 26 kind keyspace seq flags nlen name                 an event for the change feed, behind an operation: a keyspace 1 created, 2 renamed, 3 dropped,
 //!                                                               4 ingested into; flags: 1 records may expire, 2 values merge,
 //!                                                               4 they are large (format 12)
+//!         | 28 kind keyspace seq time flags nlen name            the same with its time, 0: unknown (format 14)
 //!         | 27 key                                              all nodes are encrypted with this data key or later ones (format 13)
 //!         | 8 n (id position lens crc)*n                          new addresses of nodes; lens: bits 0 to 25 bytes on the device, bits 26 to 31
 //!                                                               0, or n if it is compressed and has 2^(n/4) times as many, rounded up (format 11)
@@ -237,7 +238,7 @@ impl Edit {
             keeping.encode(out);
         }
         for event in &self.events {
-            out.push(26);
+            out.push(28);
             event.encode(out);
         }
         if let Some(time) = self.clock {
@@ -343,7 +344,10 @@ impl Edit {
                 self.larges.push({ larges }().ok_or("keyspace of large values")?);
             }
             Some(25) => self.keeping = Some(Keeping::decode(reader).ok_or("how the log is kept")?),
-            Some(26) => self.events.push(KeyspaceEvent::decode(reader).ok_or("event of a keyspace")?),
+            Some(tag @ (26 | 28)) => {
+                let event = KeyspaceEvent::decode(reader, tag == 28);
+                self.events.push(event.ok_or("event of a keyspace")?);
+            }
             Some(20) => self.begun_flushes.push(decode_number(reader).ok_or("end of a queue")?),
             Some(27) => self.oldest_key = Some(decode_number(reader).ok_or("oldest data key")?),
             Some(17) => self.clock = Some(decode_number(reader).ok_or("time")?),
@@ -549,6 +553,7 @@ mod tests {
             events: vec![KeyspaceEvent {
                 kind: EventKind::Dropped,
                 keyspace: KeyspaceId(77),
+                time: 77,
                 seq: 300,
                 expires: false,
                 merges: true,

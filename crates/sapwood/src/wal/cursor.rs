@@ -3,8 +3,9 @@
 //! Invariant: nothing is judged here. What should be there and is not was changed meanwhile, or is damaged; the caller finds out by
 //! beginning again with the manifest.
 
-use super::chain::{chain, newest_sound};
+use super::chain::{chain, chain_until, newest_sound};
 use super::reader::list;
+use super::record::Header;
 use super::walker::{Follow, Found, Walker};
 use super::{Record, window};
 use crate::database_id::DatabaseId;
@@ -27,6 +28,22 @@ impl LogCursor {
     /// The beginning of the generation `low`, of which operations up to `passed` are not wanted.
     pub fn new(low: u64, passed: SeqNo) -> Self {
         Self { generation: low, within: None, passed }
+    }
+
+    /// Behind the operation `passed`, in the oldest file that is needed for that; `None` if it is not there any more.
+    ///
+    /// # Errors
+    /// Damage of a header, and errors of the device.
+    pub fn behind(volume: &dyn Volume, database: DatabaseId, passed: SeqNo) -> Result<Option<Self>> {
+        let on_disk = list(volume)?;
+        let Some(newest) = newest_sound(volume, window::open, database, 0, on_disk.iter().rev())? else {
+            return Ok(None);
+        };
+        let has_it = |header: &Header| header.first_seq <= passed + 1;
+        let newest = (newest.generation, None);
+        let (links, _) = chain_until(volume, window::open_if_there, database, newest, &has_it)?;
+        let first = links.first().filter(|link| has_it(&link.header));
+        Ok(first.map(|link| Self::new(link.header.generation, passed)))
     }
 
     /// The last operation that was passed.

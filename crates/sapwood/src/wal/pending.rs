@@ -10,7 +10,7 @@
 //! 1. Sequence numbers are consecutive, also after records were retracted.
 //! 2. `bytes` is exactly the space that the records take in the log.
 
-use super::record::{BODY_LEN_MAX, HEAD_LEN, Lsn, RecordHeader, RecordPosition};
+use super::record::{BODY_LEN_MAX, HAS_TIME, HEAD_LEN, Lsn, RecordHeader, RecordPosition, TIME_LEN};
 use crate::database_id::DatabaseId;
 use crate::encryption::Encryption;
 use crate::operation::SeqNo;
@@ -32,7 +32,8 @@ pub(super) struct Pending {
 struct PendingRecord {
     first_seq: SeqNo,
     count: u32,
-    /// Bytes of the body, with its trailer.
+    has_time: bool,
+    /// Bytes of the body, with its time and its trailer.
     body_len: u32,
 }
 
@@ -82,17 +83,22 @@ impl Pending {
         self.records.is_empty()
     }
 
-    /// See [`WalWriter::append`](super::WalWriter::append).
-    pub fn append(&mut self, first_seq: SeqNo, count: u32, body: &[u8]) {
-        assert!(body.len() <= BODY_LEN_MAX, "a record's body of {} bytes", body.len());
-        assert!(count > 0, "a record has at least one operation");
+    /// See [`WalWriter::append`](super::WalWriter::append). `time`: some records have one ([`super::times`]).
+    pub fn append(&mut self, first_seq: SeqNo, count: u32, time: Option<u64>, body: &[u8]) {
+        let len = time.map_or(0, |_| TIME_LEN) + body.len();
+        assert!(len <= BODY_LEN_MAX, "a record's body of {len} bytes");
+        assert!((1..HAS_TIME).contains(&count), "a record of {count} operations");
         assert_eq!(first_seq, self.next_seq, "sequence numbers follow on");
         self.next_seq = first_seq + SeqNo::from(count);
         self.bytes.extend_from_slice(&[0; HEAD_LEN]);
+        if let Some(time) = time {
+            self.bytes.extend_from_slice(&time.to_le_bytes());
+        }
         self.bytes.extend_from_slice(body);
         let added = self.encryption.added();
         self.bytes.resize(self.bytes.len() + added, 0);
-        self.records.push(PendingRecord { first_seq, count, body_len: (body.len() + added) as u32 });
+        let (has_time, body_len) = (time.is_some(), (len + added) as u32);
+        self.records.push(PendingRecord { first_seq, count, has_time, body_len });
     }
 
     /// See [`WalWriter::retract`](super::WalWriter::retract).
@@ -142,6 +148,7 @@ impl Pending {
                 len: record.body_len,
                 body_crc: 0,
                 count: record.count,
+                has_time: record.has_time,
                 epoch,
                 first_seq: record.first_seq,
                 durable,
@@ -176,8 +183,8 @@ mod tests {
     #[test]
     fn what_is_taken_back_gives_its_memory_back() {
         let mut pending = Pending::none(1);
-        pending.append(1, 1, b"small");
-        pending.append(2, 1, &vec![0; 8 * WRITE_LEN]);
+        pending.append(1, 1, None, b"small");
+        pending.append(2, 1, None, &vec![0; 8 * WRITE_LEN]);
         pending.retract(1);
         assert_eq!((pending.len(), pending.next_seq()), (HEAD_LEN + 5, 2));
         assert!(pending.bytes.capacity() <= 3 * WRITE_LEN, "{}", pending.bytes.capacity());

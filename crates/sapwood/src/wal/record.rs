@@ -27,6 +27,10 @@ pub(crate) const HEADER_LEN: usize = 80;
 pub(crate) const HEAD_LEN: usize = 40;
 /// Bytes of the context of a body's encryption, as the format has it.
 const CONTEXT_LEN: usize = 16 + 8 + 8 + HEAD_LEN - 16;
+/// Bit of the number of operations, as the format has it: a time comes before them.
+pub(crate) const HAS_TIME: u32 = 1 << 31;
+/// Bytes of a time, as the format has it.
+pub(crate) const TIME_LEN: usize = 8;
 /// The longest body a record can have, in bytes: a longer one is refused when read, so that damage costs no memory.
 pub(crate) const BODY_LEN_MAX: usize = 64 << 20;
 /// The log format that is written, and the newest that can be read.
@@ -219,11 +223,11 @@ impl RecordPosition {
 ///  4      4      CRC-32C of database id, generation, offset of this record in the file, and bytes 8..40
 ///  8      4      length of the body in bytes, at most 64 MiB, and a trailer's 44 bytes if the database is encrypted
 /// 12      4      CRC-32C of the body
-/// 16      4      operations in the body: the sequence numbers it takes, at least 1
+/// 16      4      operations in the body: the sequence numbers it takes, at least 1; bit 31: a time comes before them
 /// 20      4      epoch of the writer: never goes down, and up after each attempt to write that failed
 /// 24      8      first sequence number
 /// 32      8      durable: everything below this LSN was durable when the record was made
-/// 40             the body; if the database is encrypted, so is the body (see [`crate::encryption`]). Its context: database id, generation, offset
+/// 40             the body: a time, if there is one (8 bytes, in milliseconds since 1970, format 14), and the operations; if the database is encrypted, so is the body (see [`crate::encryption`]). Its context: database id, generation, offset
 ///                of this record in the file, and bytes 16..40
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,18 +235,24 @@ pub(crate) struct RecordHeader {
     pub len: u32,
     pub body_crc: u32,
     pub count: u32,
+    pub has_time: bool,
     pub epoch: u32,
     pub first_seq: SeqNo,
     pub durable: Lsn,
 }
 
 impl RecordHeader {
+    /// Number of operations, and whether they have a time, as they are stored.
+    fn counted(&self) -> u32 {
+        self.count | if self.has_time { HAS_TIME } else { 0 }
+    }
+
     pub fn encode(&self, place: &RecordPosition) -> [u8; HEAD_LEN] {
         let mut bytes = [0; HEAD_LEN];
         bytes[0..4].copy_from_slice(&RECORD_MAGIC);
         bytes[8..12].copy_from_slice(&self.len.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.body_crc.to_le_bytes());
-        bytes[16..20].copy_from_slice(&self.count.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.counted().to_le_bytes());
         bytes[20..24].copy_from_slice(&self.epoch.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.first_seq.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.durable.0.to_le_bytes());
@@ -259,10 +269,12 @@ impl RecordHeader {
             let mut reader = Reader::new(bytes);
             let magic = reader.array::<4>()?;
             let crc = reader.u32()?;
+            let (len, body_crc, counted) = (reader.u32()?, reader.u32()?, reader.u32()?);
             let head = Self {
-                len: reader.u32()?,
-                body_crc: reader.u32()?,
-                count: reader.u32()?,
+                len,
+                body_crc,
+                count: counted & !HAS_TIME,
+                has_time: counted & HAS_TIME > 0,
                 epoch: reader.u32()?,
                 first_seq: reader.u64()?,
                 durable: Lsn(reader.u64()?),
@@ -294,7 +306,7 @@ impl RecordHeader {
         context[0..16].copy_from_slice(&place.database.0);
         context[16..24].copy_from_slice(&place.generation.to_le_bytes());
         context[24..32].copy_from_slice(&place.offset.to_le_bytes());
-        context[32..36].copy_from_slice(&self.count.to_le_bytes());
+        context[32..36].copy_from_slice(&self.counted().to_le_bytes());
         context[36..40].copy_from_slice(&self.epoch.to_le_bytes());
         context[40..48].copy_from_slice(&self.first_seq.to_le_bytes());
         context[48..56].copy_from_slice(&self.durable.0.to_le_bytes());
@@ -324,7 +336,16 @@ impl RecordHeader {
         } else {
             body
         };
-        Ok(Record { generation: place.generation, first_seq: self.first_seq, count: self.count, body })
+        let (time, body) = match body.first_chunk() {
+            Some(time) if self.has_time => (Some(u64::from_le_bytes(*time)), body.slice(TIME_LEN..)),
+            None if self.has_time => {
+                let flaw = Flaw::new("the time of a log record", format!("{TIME_LEN} bytes"), body.len());
+                return Err(flaw.at(file_name(place.generation), place.offset));
+            }
+            _ => (None, body),
+        };
+        let (first_seq, count) = (self.first_seq, self.count);
+        Ok(Record { generation: place.generation, first_seq, count, time, body })
     }
 
     /// Bytes of head and body.
@@ -394,6 +415,7 @@ pub(crate) fn sealed<'a>(
             len: body.len() as u32,
             body_crc: crc32c::crc32c(body),
             count,
+            has_time: false,
             epoch: 1,
             first_seq,
             durable: Lsn(u64::from(count) * 16),
@@ -429,6 +451,7 @@ mod tests {
             len: 5,
             body_crc: crc32c::crc32c(b"hello"),
             count: 3,
+            has_time: false,
             epoch: 2,
             first_seq: 0x0102_0304,
             durable: Lsn(0x99),
@@ -449,6 +472,17 @@ mod tests {
         let expected = "f657b15247f39578050000004cbb719a030000000200000004030201000000009900000000000000";
         assert_eq!(hex(&head().encode(&PLACE)), expected);
         assert_eq!(RecordHeader::decode(&head().encode(&PLACE), &PLACE), Ok(head()));
+    }
+
+    #[test]
+    fn a_time_comes_before_the_body() {
+        let head = RecordHeader { has_time: true, ..head() };
+        assert_eq!(head.encode(&PLACE)[16..20], [3, 0, 0, 0x80]);
+        assert_eq!(RecordHeader::decode(&head.encode(&PLACE), &PLACE), Ok(head));
+        let decrypt = |body: &'static [u8]| head.decrypt(&Encryption::NONE, &PLACE, Bytes::from_static(body));
+        let record = decrypt(b"\x05\0\0\0\0\0\0\0body").unwrap();
+        assert_eq!((record.time, &record.body[..]), (Some(5), &b"body"[..]));
+        assert!(decrypt(b"1234567").unwrap_err().is_damage());
     }
 
     #[test]

@@ -19,10 +19,12 @@ use super::generation::{Generation, create_file, next_generation};
 use super::mmap_appender::{MmapAppender, Sizes};
 use super::pending::{Heading, Pending};
 use super::reader::list;
-use super::record::{Flaw, HEAD_LEN, HEADER_LEN, Header, Lsn};
+use super::record::{BODY_LEN_MAX, Flaw, HEAD_LEN, HEADER_LEN, Header, Lsn, TIME_LEN};
 use super::rewrite::rewrite_unsynced;
+use super::times::Times;
 use super::zeroing::Steps;
 use super::{Tail, file_name};
+use crate::clock::Clock;
 use crate::database_id::DatabaseId;
 use crate::encryption::Encryption;
 use crate::error::{Error, Result};
@@ -50,6 +52,8 @@ pub(crate) struct WalWriter {
     /// Number of threads that read files back without holding the log, so that none may be removed.
     pub(super) readers: usize,
     pub(super) pending: Pending,
+    /// Set if records are to have times.
+    times: Option<Times>,
     pub(super) epoch: u32,
     pub(super) steps: Steps,
     /// The window at the end of the current generation.
@@ -134,6 +138,7 @@ impl WalWriter {
             on_disk,
             readers: 0,
             pending: Pending::none(after.next_seq),
+            times: None,
             epoch: after.epoch,
             steps: Steps::USUAL,
             stored: MmapAppender::none(Sizes::USUAL),
@@ -168,7 +173,17 @@ impl WalWriter {
     /// If the sequence numbers do not continue those of the previous record, or if the body is longer than
     /// [`BODY_LEN_MAX`](super::record::BODY_LEN_MAX): recovery would treat everything from here on as torn.
     pub fn append(&mut self, first_seq: SeqNo, count: u32, body: &[u8]) {
-        self.pending.append(first_seq, count, body);
+        let time = match &mut self.times {
+            // The longest batch has no room for it.
+            Some(times) if body.len() <= BODY_LEN_MAX - TIME_LEN => times.next(),
+            _ => None,
+        };
+        self.pending.append(first_seq, count, time, body);
+    }
+
+    /// From now on a record has the time every second.
+    pub fn tell_times(&mut self, clock: Arc<Clock>) {
+        self.times = Some(Times::of(clock));
     }
 
     /// Bytes pending in memory.
@@ -180,6 +195,9 @@ impl WalWriter {
     /// refused. Their sequence numbers are reused.
     pub fn retract(&mut self, n: usize) {
         self.pending.retract(n);
+        if let Some(times) = &mut self.times {
+            times.forget();
+        }
     }
 
     /// Brings the pending records to the page cache: through a window ([`mmap_appender`](super::mmap_appender)) if they are

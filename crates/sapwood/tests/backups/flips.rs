@@ -1,14 +1,14 @@
 //! Every byte of a small backup is flipped once: that is found, or it is harmless.
 
-use crate::ground::{Load, directory, open};
+use crate::ground::{Load, directory, open, open_kept};
 use psync::{Access, Read, Simulated, Volume, Write};
-use sapwood::backup::{Restore, StreamWriter, Target};
+use sapwood::backup::{self, Restore, StreamWriter, Target};
 use sapwood::{Database, Error};
 use std::sync::Arc;
 
 /// A database with a little of everything.
 fn small() -> Database {
-    let db = open(&Simulated::new(3)).expect("opens");
+    let db = open_kept(&Simulated::new(3));
     let mut load = Load::new(&db, 3).expect("keyspaces");
     load.run(&db, 6).expect("writes");
     db.flush().expect("flushes");
@@ -29,7 +29,11 @@ fn flip(volume: &Simulated, name: &str, at: u64, bits: u8) {
 fn a_flipped_byte_of_a_directory_is_found() {
     let db = small();
     let target = Simulated::new(4);
-    db.backup().run(&directory(&target)).expect("a backup");
+    db.backup().archive_log().run(&directory(&target)).expect("a backup");
+    db.keyspace("plain").and_then(|plain| plain.insert("archived", "by the next backup")).expect("writes");
+    let second = db.backup().archive_log().run(&directory(&target)).expect("a backup");
+    assert!(second.archive.is_some_and(|archive| archive.bytes > 0 && archive.gap.is_none()));
+    backup::remove(&directory(&target), 1).expect("the second needs all that is left");
     let blobs = directory(&target).list().expect("lists");
     let mut flipped = 0;
     for (name, len) in blobs.iter().filter(|(name, _)| name != "LOCK") {

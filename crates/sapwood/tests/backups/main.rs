@@ -6,4 +6,5 @@ mod ground;
 mod increments;
 mod load;
 mod moments;
+mod points;
 mod refused;

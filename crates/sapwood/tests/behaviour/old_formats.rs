@@ -67,6 +67,16 @@ const FORMAT_12: [(&str, &[u8]); 5] = [
     ("wal-0000000003", include_bytes!("format_12/wal-0000000003")),
 ];
 
+/// The same, written by the last program of format 13, and the changes were kept: the creation of the keyspace is an event.
+const FORMAT_13: [(&str, &[u8]); 6] = [
+    ("CURRENT", include_bytes!("format_13/CURRENT")),
+    ("data", include_bytes!("format_13/data")),
+    ("manifest-000002", include_bytes!("format_13/manifest-000002")),
+    ("wal-0000000001", include_bytes!("format_13/wal-0000000001")),
+    ("wal-0000000002", include_bytes!("format_13/wal-0000000002")),
+    ("wal-0000000003", include_bytes!("format_13/wal-0000000003")),
+];
+
 fn written(dir: &Path, files: &[(&str, &[u8])]) -> PathBuf {
     let path = dir.join("db");
     std::fs::create_dir(&path).expect("a directory");
@@ -87,7 +97,9 @@ fn holds(db: &Database, keyspace: &str, records: usize) {
 
 #[test]
 fn databases_of_older_formats_are_read_and_written() {
-    for files in [&FORMAT_6[..], &FORMAT_7, &FORMAT_8, &FORMAT_9, &FORMAT_10, &FORMAT_11, &FORMAT_12] {
+    for files in
+        [&FORMAT_6[..], &FORMAT_7, &FORMAT_8, &FORMAT_9, &FORMAT_10, &FORMAT_11, &FORMAT_12, &FORMAT_13]
+    {
         goes_on(files);
     }
 }
@@ -117,7 +129,7 @@ fn goes_on(files: &[(&str, &[u8])]) {
     drop(read_only);
     assert_eq!(current(), files[0].1, "who only reads changes nothing");
     let db = Database::open(&path).expect("opens");
-    assert_eq!(current()[8], 13);
+    assert_eq!(current()[8], 14);
     holds(&db, &name, 300);
     let keyspace = db.keyspace(&name).expect("a keyspace").with_durability(Durability::Buffered);
     for number in 0..20_000u32 {

@@ -275,8 +275,8 @@ fn another_format_is_told_from_damage() {
         });
         open(&volume)
     };
-    assert!(matches!(give_format(14), Err(Error::NewerFormat { found: 14, supported: 13, .. })));
-    assert!(matches!(give_format(5), Err(Error::OlderFormat { found: 5, supported: 13, .. })));
+    assert!(matches!(give_format(15), Err(Error::NewerFormat { found: 15, supported: 14, .. })));
+    assert!(matches!(give_format(5), Err(Error::OlderFormat { found: 5, supported: 14, .. })));
 }
 
 #[test]

@@ -219,6 +219,7 @@ fn forge(bytes: &mut Vec<u8>, generation: u64, epoch: u32, first_seq: SeqNo, dur
         len: body.len() as u32,
         body_crc: crc32c::crc32c(&body),
         count: 1,
+        has_time: false,
         epoch,
         first_seq,
         durable: Lsn(durable),

@@ -1,0 +1,406 @@
+//! Archives the log: what was committed between two backups, so that any moment between them can be restored.
+//!
+//! ```text
+//! backup 1 ──── archive of 2 ────▶ backup 2 ──── archive of 3 ────▶ backup 3
+//!             commits, events                                         │
+//!                                                  its manifest names all archives that an older backup can be continued by
+//! ```
+//! The commits are those of the log, which the database keeps for the change feed ([`crate::wal::KeptGenerations`]); what the log does not
+//! have of keyspaces are events of the manifest ([`crate::version::change_log`]), each with the edit that makes it happen again.
+//!
+//! Invariants:
+//! 1. An archive goes on exactly where the backup before it ends: the record of the log with which that ended is there, and is the same. So
+//!    a database that was set back, or is another copy, is not taken for the one that was backed up.
+//! 2. An archive ends before what it cannot bring back: ingested records, and large values, which are in no log.
+//! 3. Without an archive the backup is as good as any: what is missing is told, and the next archive begins with it.
+//! 4. Memory: one record of the log.
+
+use super::blob::{Header, Kind, Seal};
+use super::copy::put;
+use super::input::read_manifest;
+use super::manifest::BackupManifest;
+use super::name::BlobName;
+use super::reuse::Listing;
+use super::target::Target;
+use crate::compression::Compression;
+use crate::database_id::DatabaseId;
+use crate::encryption::Encryption;
+use crate::error::{Error, Result};
+use crate::operation::{KeyspaceId, Operation, Operations, SeqNo};
+use crate::version::change_log::{EventKind, KeyspaceEvent};
+use crate::version::edit::{Edit, TreeName};
+use crate::version::{Tree, Version};
+use crate::wal::{HAS_TIME, LogCursor, Record};
+use psync::Volume;
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// Why moments before a backup cannot be restored, or not all of them: what its [archive](crate::backup::Backup::archive_log) has not.
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = sapwood::Database::builder().keep_changes(1 << 20).open(dir.path().join("ships.db"))?;
+/// use sapwood::backup::{ArchiveGap, Directory};
+///
+/// let target = Directory::open(dir.path().join("backups"))?;
+/// db.backup().archive_log().run(&target)?;
+/// db.keyspace("ships")?.ingest([("fram", "1892")])?;
+/// let taken = db.backup().archive_log().run(&target)?;
+/// assert_eq!(taken.archive.and_then(|archive| archive.gap), Some(ArchiveGap::Ingested));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub enum ArchiveGap {
+    /// Records were [ingested](crate::Keyspace::ingest): they are in no log.
+    Ingested,
+    /// A [large value](crate::LargeValues) was written: it is in no log.
+    LargeValue,
+    /// A keyspace with a [merge operator](crate::merge) was created and dropped since the backup before: its operator is not known.
+    DroppedKeyspace,
+    /// The log was not [kept](crate::Builder::keep_changes) for as long as since the backup before, or is not the one that continues it.
+    NotKept,
+}
+
+impl ArchiveGap {
+    pub(super) fn number(self) -> u64 {
+        match self {
+            Self::Ingested => 1,
+            Self::LargeValue => 2,
+            Self::DroppedKeyspace => 3,
+            Self::NotKept => 4,
+        }
+    }
+
+    pub(super) fn of(number: u64) -> Option<Self> {
+        [Self::Ingested, Self::LargeValue, Self::DroppedKeyspace, Self::NotKept]
+            .into_iter()
+            .find(|gap| gap.number() == number)
+    }
+}
+
+impl fmt::Display for ArchiveGap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ingested => "records were ingested, which are in no log",
+            Self::LargeValue => "a large value was written, which is in no log",
+            Self::DroppedKeyspace => "a keyspace with a merge operator came and went",
+            Self::NotKept => {
+                "the log was not kept for so long (`sapwood changes --keep`, `Builder::keep_changes`), or another database went on"
+            }
+        })
+    }
+}
+
+/// What lies between a backup and the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ArchivePart {
+    /// The backup that it continues.
+    pub after: u64,
+    /// That backup's last operation, ...
+    pub from: SeqNo,
+    /// ... and its time, in milliseconds since 1970.
+    pub from_time: u64,
+    /// The last operation that the archive has.
+    pub to: SeqNo,
+    /// Up to this time everything is in it.
+    pub until: u64,
+    /// Set if that is less than the next backup has.
+    pub gap: Option<ArchiveGap>,
+    /// The next backup, for which it was written.
+    pub backup: u64,
+    pub seal: Seal,
+}
+
+/// A commit, by which the next archive knows the log again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LastCommit {
+    pub first_seq: SeqNo,
+    pub crc: u32,
+}
+
+/// What a manifest says of archives.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Archive {
+    /// The next event of keyspaces after the backup.
+    pub next_event: u64,
+    /// The last commit of the backup; `None`: the log did not have it any more.
+    pub last: Option<LastCommit>,
+    /// Why there is no archive between the backup before and this one.
+    pub gap: Option<ArchiveGap>,
+    /// All archives that continue a backup which was there.
+    pub parts: Vec<ArchivePart>,
+}
+
+/// What an archive is made of.
+pub(super) struct Archiver<'a> {
+    pub target: &'a dyn Target,
+    pub listing: &'a Listing,
+    pub volume: &'a dyn Volume,
+    pub database: DatabaseId,
+    /// Of the log, and of the blob.
+    pub encryption: &'a Encryption,
+    pub version: &'a Version,
+    /// Of the new backup: number, last operation and time.
+    pub number: u64,
+    pub seq: SeqNo,
+    pub time: u64,
+    /// Whether a record of a keyspace of large values says that its value lies elsewhere.
+    pub is_apart: fn(&[u8]) -> bool,
+}
+
+impl Archiver<'_> {
+    /// Writes the archive between the newest backup that has one, and this one.
+    ///
+    /// # Errors
+    /// Those of `advance`, which is told of bytes that were written; [`Error::NoChanges`]; those of the target and of the device.
+    pub fn run(&self, advance: &mut dyn FnMut(u64) -> Result<()>) -> Result<Archive> {
+        let change_log = self.version.change_log.as_ref().filter(|log| log.keeping.bytes > 0);
+        let change_log = change_log.ok_or_else(|| Error::NoChanges { path: self.volume.describe() })?;
+        let mut archive = Archive { next_event: change_log.next_event(), ..Archive::default() };
+        let Some(before) = self.newest()? else {
+            archive.last = self.last_commit()?;
+            return Ok(archive);
+        };
+        let oldest = self.listing.backups().first().copied().unwrap_or(0);
+        let old = before.archive.as_ref().map(|archive| archive.parts.as_slice()).unwrap_or_default();
+        archive.parts = old.iter().filter(|part| part.after >= oldest).copied().collect();
+        match self.put(&before, advance) {
+            Ok((part, last)) => {
+                archive.parts.push(part);
+                archive.last = last;
+            }
+            Err(error) if error.is_damage() || matches!(error, Error::ChangesGone { .. }) => {
+                tracing::warn!(%error, "the log since the last backup was not archived");
+                archive.gap = Some(ArchiveGap::NotKept);
+                archive.last = self.last_commit()?;
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(archive)
+    }
+
+    /// The manifest of the newest backup of this database after which the log is to be archived.
+    fn newest(&self) -> Result<Option<BackupManifest>> {
+        for number in self.listing.backups().into_iter().rev() {
+            match read_manifest(self.target, number) {
+                Ok((manifest, _)) if manifest.database == self.database && manifest.archive.is_some() => {
+                    return Ok(Some(manifest));
+                }
+                Ok(_) => {}
+                Err(error) if error.is_damage() => {
+                    tracing::warn!(%error, "the log is not archived from a damaged backup on");
+                    return Ok(None);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The last commit that the backup has, if the log has it still.
+    fn last_commit(&self) -> Result<Option<LastCommit>> {
+        let mut last = None;
+        let passed = self.seq.saturating_sub(1);
+        let read = self.read(passed, &mut |record| {
+            last = Some(LastCommit::of(record));
+            Ok(())
+        });
+        match read {
+            // It is only what the next archive is compared with.
+            Err(error) if error.is_damage() || matches!(error, Error::ChangesGone { .. }) => Ok(None),
+            read => read.map(|()| last),
+        }
+    }
+
+    /// Passes the records with operations behind `passed` to `each`.
+    fn read(&self, passed: SeqNo, each: &mut dyn FnMut(&Record) -> Result<()>) -> Result<()> {
+        if passed >= self.seq {
+            return Ok(());
+        }
+        let gone = || Error::ChangesGone { since: passed, from: self.seq };
+        let of = (self.database, self.encryption);
+        let cursor = LogCursor::behind(self.volume, self.database, passed)?;
+        let is_whole = cursor.ok_or_else(gone)?.read_until(self.volume, of, self.seq, each)?;
+        if is_whole { Ok(()) } else { Err(gone()) }
+    }
+
+    fn put(
+        &self,
+        before: &BackupManifest,
+        advance: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<(ArchivePart, Option<LastCommit>)> {
+        let gone = || Error::ChangesGone { since: before.seq, from: self.seq };
+        let Some(Archive { next_event, last, .. }) = before.archive else { return Err(gone()) };
+        let change_log = self.version.change_log.as_ref().ok_or_else(gone)?;
+        if before.seq > self.seq || change_log.keeping.from > before.seq {
+            return Err(gone());
+        }
+        let known = usize::try_from(next_event.wrapping_sub(change_log.keeping.first_event)).ok();
+        let events = known.and_then(|known| change_log.events.get(known..)).ok_or_else(gone)?;
+        let large = self.version.trees.iter().filter(|(_, tree)| tree.chunks.is_some()).map(|(id, _)| id);
+        let mut part = ArchivePart {
+            after: before.number,
+            from: before.seq,
+            from_time: before.time,
+            to: before.seq,
+            until: before.time,
+            gap: None,
+            backup: self.number,
+            seal: Seal::default(),
+        };
+        let mut writing = Writing {
+            version: self.version,
+            events,
+            large: large
+                .chain(events.iter().filter(|event| event.large).map(|event| event.keyspace))
+                .collect(),
+            is_apart: self.is_apart,
+            part: &mut part,
+            last,
+        };
+        let header = Header {
+            is_encrypted: self.encryption.is_on(),
+            has_archive: true,
+            kind: Kind::Archive,
+            database: self.database,
+            backup: self.number,
+            a: before.seq,
+            b: self.seq,
+        };
+        let name = BlobName::Archive(self.number);
+        let seal = put(self.target, name, (&header, self.encryption), &mut |blob| {
+            let (mut next, mut refused) = (before.seq + 1, None);
+            // The record with which the backup ended has to be there, and the same.
+            let passed = last.map_or(before.seq, |last| last.first_seq - 1);
+            self.read(passed, &mut |record| {
+                if record.first_seq < next {
+                    let is_it = last == Some(LastCommit::of(record));
+                    return if is_it { Ok(()) } else { Err(gone()) };
+                }
+                let mut frames = Frames::default();
+                writing.commit(record, &mut frames);
+                next = record.first_seq + u64::from(record.count);
+                if refused.is_none() {
+                    refused = blob.put(&frames.0).err();
+                }
+                advance(frames.0.len() as u64)
+            })?;
+            let mut frames = Frames::default();
+            writing.events_before(SeqNo::MAX, &mut frames);
+            refused.map_or(Ok(()), Err)?;
+            Ok(blob.put(&frames.0)?)
+        })?;
+        let last = writing.last;
+        if part.gap.is_none() {
+            (part.to, part.until) = (self.seq, self.time);
+        }
+        Ok((ArchivePart { seal, ..part }, last))
+    }
+}
+
+impl LastCommit {
+    fn of(record: &Record) -> Self {
+        Self { first_seq: record.first_seq, crc: crc32c::crc32c(&record.body) }
+    }
+}
+
+/// Frames, one behind the other.
+#[derive(Default)]
+struct Frames(Vec<u8>);
+
+impl Frames {
+    fn put(&mut self, parts: &[&[u8]]) {
+        let len: usize = parts.iter().map(|bytes| bytes.len()).sum();
+        self.0.reserve(4 + len);
+        self.0.extend_from_slice(&(len as u32).to_le_bytes());
+        parts.iter().for_each(|bytes| self.0.extend_from_slice(bytes));
+    }
+}
+
+/// What goes to an archive, one after the other.
+struct Writing<'a> {
+    version: &'a Version,
+    /// Those that are to come.
+    events: &'a [KeyspaceEvent],
+    large: BTreeSet<KeyspaceId>,
+    is_apart: fn(&[u8]) -> bool,
+    part: &'a mut ArchivePart,
+    last: Option<LastCommit>,
+}
+
+impl Writing<'_> {
+    fn commit(&mut self, record: &Record, frames: &mut Frames) {
+        self.events_before(record.first_seq, frames);
+        self.last = Some(LastCommit::of(record));
+        if self.part.gap.is_some() {
+            return;
+        }
+        let is_apart = |operation: Operation<'_>| {
+            let stored = operation.as_change().and_then(|change| change.value);
+            self.large.contains(&operation.keyspace()) && stored.is_some_and(self.is_apart)
+        };
+        if Operations::new(&record.body).filter_map(|operation| operation.ok()).any(is_apart) {
+            self.part.gap = Some(ArchiveGap::LargeValue);
+            return;
+        }
+        let time = record.time.map(u64::to_le_bytes);
+        let count = record.count | time.map_or(0, |_| HAS_TIME);
+        let time: &[u8] = time.as_ref().map_or(&[], |time| time);
+        frames.put(&[&record.first_seq.to_le_bytes(), &count.to_le_bytes(), time, &record.body]);
+        self.part.to = record.first_seq + u64::from(record.count) - 1;
+        self.part.until = self.part.until.max(record.time.unwrap_or(0));
+    }
+
+    /// The events that come before an operation.
+    fn events_before(&mut self, seq: SeqNo, frames: &mut Frames) {
+        while let Some((event, later)) = self.events.split_first()
+            && event.seq < seq
+        {
+            self.events = later;
+            if self.part.gap.is_some() {
+                continue;
+            }
+            match edit_of(event, self.version) {
+                Ok(edit) => {
+                    let mut bytes = Vec::new();
+                    edit.encode(&mut bytes);
+                    let (seq, time) = (event.seq.to_le_bytes(), event.time.to_le_bytes());
+                    frames.put(&[&seq, &0u32.to_le_bytes(), &time, &bytes]);
+                }
+                Err(gap) => self.part.gap = Some(gap),
+            }
+        }
+    }
+}
+
+/// The edit that makes an event happen again.
+fn edit_of(event: &KeyspaceEvent, version: &Version) -> std::result::Result<Edit, ArchiveGap> {
+    let (id, name) = (event.keyspace, &event.name);
+    let now = version.trees.get(&id);
+    let metadata = now.and_then(|tree| tree.metadata.clone());
+    let names = vec![TreeName { id, name: name.clone(), metadata }];
+    match event.kind {
+        EventKind::Ingested => Err(ArchiveGap::Ingested),
+        EventKind::Created if event.large => Err(ArchiveGap::LargeValue),
+        EventKind::Created if event.merges && now.is_none() => Err(ArchiveGap::DroppedKeyspace),
+        EventKind::Created => {
+            let compression = now.map_or(Compression::None, |tree| tree.compressor.compression);
+            let is_compressed = compression != Compression::None;
+            let ttl = now.map_or_else(|| event.expires.then(Default::default), |tree| tree.ttl);
+            Ok(Edit {
+                trees: vec![(id, Tree::empty(name.clone()))],
+                names,
+                ttls: ttl.into_iter().map(|ttl| (id, ttl)).collect(),
+                merges: now.and_then(|tree| tree.merging.clone()).into_iter().map(|it| (id, it)).collect(),
+                durabilities: now.and_then(|tree| tree.durability).into_iter().map(|it| (id, it)).collect(),
+                compressions: is_compressed.then_some((id, compression)).into_iter().collect(),
+                ..Edit::default()
+            })
+        }
+        EventKind::Renamed => Ok(Edit { names, ..Edit::default() }),
+        EventKind::Dropped => Ok(Edit { dropped: vec![id], ..Edit::default() }),
+    }
+}

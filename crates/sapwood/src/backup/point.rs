@@ -1,0 +1,326 @@
+//! Chooses the backup and the archives with which a moment is restored.
+//!
+//! Invariants:
+//! 1. Only what the manifests say counts; nothing is read here.
+//! 2. The archives chosen continue the backup chosen, one behind the other, and cover the moment.
+
+use super::archive::{ArchiveGap, ArchivePart};
+use super::manifest::BackupManifest;
+use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// A moment to which a backup is restored. See [`Restore::to`](crate::backup::Restore::to).
+///
+/// ```
+/// use sapwood::backup::Point;
+/// use std::time::{Duration, SystemTime};
+///
+/// let an_hour_ago = Point::Time(SystemTime::now() - Duration::from_secs(3600));
+/// let before_the_accident = Point::Sequence(1_000_000);
+/// assert_ne!(an_hour_ago, before_the_accident);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Point {
+    /// What was committed up to this time, by the database's clock, to the second: of the second after it some commits may be there.
+    Time(SystemTime),
+    /// What was committed up to this operation, and nothing after it. Of a commit of several operations all are there, or none. The operation with
+    /// which the first backup ends is that backup, with what had happened to keyspaces by then.
+    Sequence(u64),
+}
+
+impl Point {
+    /// The time in milliseconds since 1970, or the operation.
+    fn number(self) -> u64 {
+        match self {
+            Self::Time(time) => {
+                let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+                u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+            }
+            Self::Sequence(seq) => seq,
+        }
+    }
+
+    /// Whether something that happened at a time, in milliseconds since 1970, comes after it. 0: it is not known when.
+    pub(super) fn is_before_time(self, time: u64) -> bool {
+        matches!(self, Self::Time(_)) && self.number() < time
+    }
+
+    /// Whether an operation comes after it.
+    pub(super) fn is_before_operation(self, seq: u64) -> bool {
+        matches!(self, Self::Sequence(point) if point < seq)
+    }
+
+    /// A backup's time, or its last operation.
+    fn of(self, time: u64, seq: u64) -> u64 {
+        match self {
+            Self::Time(_) => time,
+            Self::Sequence(_) => seq,
+        }
+    }
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Time(_) => write!(f, "{}", told_time(self.number())),
+            Self::Sequence(seq) => write!(f, "operation {seq}"),
+        }
+    }
+}
+
+fn told_time(millis: u64) -> String {
+    /// Milliseconds up to the year 10000: later times have no text in RFC 3339.
+    const END: u64 = 253_402_300_800_000;
+    if millis >= END {
+        return format!("{millis} ms after 1970");
+    }
+    humantime::format_rfc3339_millis(time_of(millis)).to_string()
+}
+
+/// What a moment is restored from.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Plan<'m> {
+    pub base: &'m BackupManifest,
+    /// The one whose manifest names the archives: its keys are the newest that are needed.
+    pub last: &'m BackupManifest,
+    pub parts: Vec<ArchivePart>,
+}
+
+/// Chooses among the backups of a target, which ascend. `base`: the backup to begin with, if that is said. The error: what can be restored.
+pub(super) fn choose(
+    manifests: &[BackupManifest],
+    point: Point,
+    base: Option<u64>,
+) -> Result<Plan<'_>, String> {
+    let mut gap = None;
+    // What a backup has of its own moment may be more, or less: of events behind the same operation, or of commits at the same time.
+    for is_strict in [true, false] {
+        if let Some(plan) = choose_with(manifests, (point, is_strict), base, &mut gap) {
+            return Ok(plan);
+        }
+    }
+    Err(ranges(manifests, gap))
+}
+
+/// The same; if `is_strict`, with something before the moment, and something behind it.
+fn choose_with<'m>(
+    manifests: &'m [BackupManifest],
+    (point, is_strict): (Point, bool),
+    base: Option<u64>,
+    gap: &mut Option<ArchiveGap>,
+) -> Option<Plan<'m>> {
+    let wanted = point.number();
+    // Whether everything up to a time, or an operation, is enough, and whether it is not too much.
+    let is_enough = |time, seq| match point {
+        Point::Time(_) if is_strict => wanted < time,
+        _ => wanted <= point.of(time, seq),
+    };
+    let may_begin = |it: &BackupManifest| match point {
+        Point::Sequence(_) if is_strict => it.seq < wanted,
+        _ => point.of(it.time, it.seq) <= wanted,
+    };
+    for last in manifests.iter().filter(|it| it.archive.is_some() && is_enough(it.time, it.seq)) {
+        let archive = last.archive.as_ref()?;
+        let bases = manifests.iter().rev().filter(|it| {
+            let is_older = it.number <= last.number && it.database == last.database && it.archive.is_some();
+            is_older && may_begin(it) && base.is_none_or(|number| number == it.number)
+        });
+        for base in bases {
+            let mut parts = Vec::new();
+            let mut at = base.number;
+            let mut is_there = is_enough(base.time, base.seq);
+            while !is_there && let Some(part) = archive.parts.iter().find(|part| part.after == at) {
+                parts.push(*part);
+                is_there = is_enough(part.until, part.to);
+                if !is_there && part.gap.is_some() {
+                    *gap = part.gap;
+                    break;
+                }
+                at = part.backup;
+            }
+            if is_there {
+                return Some(Plan { base, last, parts });
+            }
+            *gap = gap.or(archive.gap);
+        }
+    }
+    None
+}
+
+/// What can be restored, for people.
+fn ranges(manifests: &[BackupManifest], gap: Option<ArchiveGap>) -> String {
+    /// Ranges that an error lists (count): people look for the one near their moment.
+    const LISTED: usize = 8;
+    let mut ranges: Vec<[(u64, u64); 2]> = Vec::new();
+    let mut chains: Vec<(u64, usize)> = Vec::new();
+    for manifest in manifests {
+        let Some(archive) = &manifest.archive else { continue };
+        let own = (manifest.time, manifest.seq);
+        let part = archive.parts.iter().find(|part| part.backup == manifest.number);
+        let before = part.and_then(|part| chains.iter().find(|(number, _)| *number == part.after));
+        let chain = match (part, before.map(|(_, chain)| *chain)) {
+            (Some(part), Some(chain)) if part.gap.is_none() => {
+                ranges[chain][1] = own;
+                chain
+            }
+            (part, chain) => {
+                if let (Some(part), Some(chain)) = (part, chain) {
+                    ranges[chain][1] = (part.until, part.to);
+                }
+                ranges.push([own, own]);
+                ranges.len() - 1
+            }
+        };
+        chains.push((manifest.number, chain));
+    }
+    let mut lines: Vec<_> = ranges
+        .iter()
+        .rev()
+        .take(LISTED)
+        .map(|[(from, first), (to, last)]| {
+            format!("{} to {} (operations {first} to {last})", told_time(*from), told_time(*to))
+        })
+        .collect();
+    if lines.is_empty() {
+        lines.push("no moment but those of backups: take them with an archive of the log".to_owned());
+    }
+    let told = lines.join("; ");
+    gap.map_or(told.clone(), |gap| format!("{told}. Between these {gap}"))
+}
+
+/// Milliseconds since 1970 as a time.
+pub(super) fn time_of(millis: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_millis(millis)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backup::archive::Archive;
+    use crate::backup::blob::Seal;
+    use crate::database_id::DatabaseId;
+
+    /// Backups, one a word: number:time/operation, and what its archive has: <backup before>, or <backup before!time/operation> if that ends
+    /// there; - if it has none; `n` if the log was not archived. Each manifest has the parts of those before.
+    fn backups(text: &str) -> Vec<BackupManifest> {
+        let pair = |text: &str| {
+            let (time, seq) = text.split_once('/').unwrap();
+            (time.parse::<u64>().unwrap(), seq.parse::<u64>().unwrap())
+        };
+        let mut all: Vec<BackupManifest> = Vec::new();
+        let mut parts: Vec<ArchivePart> = Vec::new();
+        for word in text.split_whitespace() {
+            let (head, archive) = word.split_once(['<', '-', 'n']).unwrap();
+            let (number, moment) = head.split_once(':').unwrap();
+            let (number, (time, seq)) = (number.parse().unwrap(), pair(moment));
+            if let Some(archive) = archive.strip_suffix('>') {
+                let (after, end) =
+                    archive.split_once('!').map_or((archive, None), |(a, b)| (a, Some(pair(b))));
+                let after = after.parse().unwrap();
+                let before = all.iter().find(|it| it.number == after).unwrap();
+                let (until, to) = end.unwrap_or((time, seq));
+                parts.push(ArchivePart {
+                    after,
+                    from: before.seq,
+                    from_time: before.time,
+                    to,
+                    until,
+                    gap: end.map(|_| ArchiveGap::Ingested),
+                    backup: number,
+                    seal: Seal::default(),
+                });
+            }
+            let archive =
+                (!word.ends_with('n')).then(|| Archive { parts: parts.clone(), ..Archive::default() });
+            all.push(BackupManifest {
+                database: DatabaseId([1; 16]),
+                number,
+                database_format: 14,
+                span: 1 << 20,
+                epoch: 1,
+                seq,
+                time,
+                copied: 0,
+                version: Seal::default(),
+                log: Seal::default(),
+                segments: Vec::new(),
+                keys: None,
+                archive,
+            });
+        }
+        all
+    }
+
+    /// The backup that is restored, and the archives behind it.
+    fn chosen(text: &str, point: Point) -> String {
+        let all = backups(text);
+        match choose(&all, point, None) {
+            Ok(plan) => {
+                let parts: Vec<_> = plan.parts.iter().map(|part| format!(" +{}", part.backup)).collect();
+                format!("{}{}", plan.base.number, parts.concat())
+            }
+            Err(_) => "none".to_owned(),
+        }
+    }
+
+    fn by_time(text: &str, times: &[u64]) -> String {
+        let chosen: Vec<_> = times.iter().map(|time| chosen(text, Point::Time(time_of(*time)))).collect();
+        chosen.join(", ")
+    }
+
+    fn by_sequence(text: &str, numbers: &[u64]) -> String {
+        let chosen: Vec<_> = numbers.iter().map(|number| chosen(text, Point::Sequence(*number))).collect();
+        chosen.join(", ")
+    }
+
+    #[test]
+    fn a_moment_comes_from_the_last_backup_before_it_and_what_follows() {
+        let three = "1:100/10- 2:200/20<1> 3:300/30<2>";
+        assert_eq!(by_time(three, &[99, 100, 101, 199, 250, 299]), "none, 1 +2, 1 +2, 1 +2, 2 +3, 2 +3");
+        // At the time of a backup more may have been committed; at the last one nothing is known of that.
+        assert_eq!(by_time(three, &[200, 300, 301]), "2 +3, 3, none");
+        assert_eq!(by_sequence(three, &[9, 10, 11, 20, 21, 30, 31]), "none, 1, 1 +2, 1 +2, 2 +3, 2 +3, none");
+    }
+
+    #[test]
+    fn archives_stay_when_backups_between_are_removed() {
+        let two: Vec<_> =
+            backups("1:100/10- 2:200/20<1> 3:300/30<2>").into_iter().filter(|it| it.number != 2).collect();
+        let plan = choose(&two, Point::Sequence(25), None).unwrap();
+        assert_eq!((plan.base.number, plan.parts.len(), plan.last.number), (1, 2, 3));
+    }
+
+    #[test]
+    fn a_gap_is_not_passed_over() {
+        let gap = "1:100/10- 2:200/20<1!150/14> 3:300/30<2>";
+        assert_eq!(by_time(gap, &[120, 149, 150, 151, 199, 201]), "1 +2, 1 +2, 1 +2, none, none, 2 +3");
+        assert_eq!(by_sequence(gap, &[14, 15, 19, 20, 21]), "1 +2, none, none, 2, 2 +3");
+        let not_kept = "1:100/10- 2:200/20- 3:300/30<2>";
+        assert_eq!(by_sequence(not_kept, &[10, 15, 20, 25]), "1, none, 2, 2 +3");
+        let without = "1:100/10n 2:200/20- 3:300/30n 4:400/40<2>";
+        assert_eq!(by_sequence(without, &[10, 15, 20, 25, 35]), "none, none, 2, 2 +4, 2 +4");
+    }
+
+    #[test]
+    fn the_backup_may_be_said_and_another_database_is_none_of_its() {
+        let mut all = backups("1:100/10- 2:200/20<1> 3:300/30<2>");
+        assert_eq!(choose(&all, Point::Sequence(25), Some(1)).unwrap().parts.len(), 2);
+        assert!(choose(&all, Point::Sequence(25), Some(3)).is_err());
+        all[2].database = DatabaseId([2; 16]);
+        assert!(choose(&all, Point::Sequence(25), None).is_err());
+    }
+
+    #[test]
+    fn an_error_tells_what_there_is() {
+        let told = |text| choose(&backups(text), Point::Sequence(1_000), None).unwrap_err();
+        assert_eq!(
+            told("1:100/10- 2:200/20<1!150/14> 3:300/30<2> 4:400/40<3>"),
+            "1970-01-01T00:00:00.200Z to 1970-01-01T00:00:00.400Z (operations 20 to 40); \
+             1970-01-01T00:00:00.100Z to 1970-01-01T00:00:00.150Z (operations 10 to 14)"
+        );
+        assert!(told("1:100/10n").starts_with("no moment but those of backups"));
+        let gap = choose(&backups("1:100/10- 2:200/20<1!150/14>"), Point::Sequence(17), None).unwrap_err();
+        assert!(gap.ends_with("Between these records were ingested, which are in no log"), "{gap}");
+    }
+}

@@ -1,0 +1,325 @@
+//! Moments between backups, restored from archives of the log: each is what the database was then.
+
+use crate::ground::{Load, directory, hash, open, open_kept, options};
+use psync::{Simulated, Volume};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use sapwood::backup::{self, ArchiveGap, BackupInfo, Directory, Point, Restore};
+use sapwood::{Database, Durability, EncryptionKey, Error, LargeValues};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// What the database was after a step.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    seq: u64,
+    time: u64,
+    hash: (u64, usize),
+}
+
+/// A database with a clock that goes on by whole seconds, and what it was.
+struct World {
+    volume: Simulated,
+    target: Simulated,
+    clock: Arc<AtomicU64>,
+    rng: StdRng,
+    key: Option<EncryptionKey>,
+    ingests: bool,
+    seen: Vec<Seen>,
+    taken: Vec<BackupInfo>,
+}
+
+fn at(seconds: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(seconds)
+}
+
+fn open_at(volume: &Simulated, clock: &Arc<AtomicU64>, key: Option<&EncryptionKey>) -> Database {
+    let clock = Arc::clone(clock);
+    let builder = options().keep_changes(16 << 20).clock(move || at(clock.load(Relaxed)));
+    let builder = key.into_iter().fold(builder, |builder, key| builder.encryption_key(key.clone()));
+    builder.open_on(Arc::new(volume.clone()) as Arc<dyn Volume>).expect("opens")
+}
+
+fn sequence(db: &Database) -> u64 {
+    db.snapshot_for_changes().expect("keeps changes").1.sequence()
+}
+
+impl World {
+    fn new(seed: u64, ingests: bool, is_encrypted: bool) -> Self {
+        Self {
+            volume: Simulated::new(seed),
+            target: Simulated::new(seed + 1000),
+            clock: Arc::new(AtomicU64::new(5000)),
+            rng: StdRng::seed_from_u64(seed),
+            key: is_encrypted.then(|| EncryptionKey::from_bytes([7; 32])),
+            ingests,
+            seen: Vec::new(),
+            taken: Vec::new(),
+        }
+    }
+
+    fn open(&self) -> Database {
+        open_at(&self.volume, &self.clock, self.key.as_ref())
+    }
+
+    fn back_up(&mut self, db: &Database) {
+        self.taken.push(db.backup().archive_log().run(&directory(&self.target)).expect("a backup"));
+    }
+
+    fn see(&mut self, db: &Database) {
+        let (seq, time) = (sequence(db), self.clock.load(Relaxed));
+        self.seen.push(Seen { seq, time, hash: hash(db) });
+    }
+
+    /// Some lives of the database, each of which ends by a power loss or a close.
+    fn run(&mut self, lives: usize, steps: usize) {
+        for life in 0..lives {
+            let db = self.open();
+            let mut load = Load::new(&db, self.rng.random()).expect("keyspaces");
+            load.ingests = self.ingests;
+            self.see(&db);
+            for step in 0..steps {
+                if self.rng.random_bool(0.6) {
+                    self.clock.fetch_add(self.rng.random_range(1..4), Relaxed);
+                }
+                match self.rng.random_range(0..12) {
+                    0 => self.back_up(&db),
+                    1 => self.rename(&db),
+                    _ => load.step(&db).expect("writes"),
+                }
+                self.see(&db);
+                if step == steps / 2 && life == 1 && self.key.is_some() {
+                    db.change_encryption_key(&EncryptionKey::from_bytes([8; 32])).expect("another key");
+                    self.key = Some(EncryptionKey::from_bytes([8; 32]));
+                }
+            }
+            if self.rng.random() {
+                drop(load);
+                db.close().expect("closes");
+            } else {
+                // All was durable when it was seen.
+                self.volume = self.volume.power_loss(self.rng.random());
+                std::mem::forget((db, load));
+            }
+        }
+        let db = self.open();
+        self.back_up(&db);
+    }
+
+    fn rename(&mut self, db: &Database) {
+        let names = db.keyspaces();
+        let Some(name) = names.iter().find(|name| name.starts_with("extra")) else { return };
+        let new = format!("extra {}", self.rng.random_range(1000..9000));
+        if !db.contains_keyspace(&new) {
+            db.rename_keyspace(name, &new).expect("renames");
+        }
+    }
+
+    /// Restores a moment. The copy is looked at as of this time. The key is that of the first backup behind the moment.
+    fn restored(&self, point: Point, time: u64) -> Result<(BackupInfo, (u64, usize)), Error> {
+        let copy = Simulated::new(77);
+        let target = directory(&self.target);
+        let restore = |key: Option<&EncryptionKey>| {
+            let restore = Restore::from(&target).to(point);
+            let restore = key.into_iter().fold(restore, |restore, key| restore.encryption_key(key.clone()));
+            restore.onto(Arc::new(copy.clone()))
+        };
+        let mut key = self.key.clone();
+        let info = match restore(key.as_ref()) {
+            Err(Error::EncryptionKey { .. }) => {
+                key = Some(EncryptionKey::from_bytes([7; 32]));
+                restore(key.as_ref())?
+            }
+            restored => restored?,
+        };
+        let db = open_at(&copy, &Arc::new(AtomicU64::new(time)), key.as_ref());
+        db.check().expect("sound");
+        Ok((info, hash(&db)))
+    }
+}
+
+/// What was first seen with each sequence number: what happened to keyspaces behind it comes after it.
+fn by_sequence(seen: &[Seen]) -> BTreeMap<u64, Seen> {
+    seen.iter().rev().map(|seen| (seen.seq, *seen)).collect()
+}
+
+/// What was last seen at each time.
+fn by_time(seen: &[Seen]) -> BTreeMap<u64, Seen> {
+    seen.iter().map(|seen| (seen.time, *seen)).collect()
+}
+
+/// Restores every moment that was seen; returns how many could not be.
+fn all_moments(world: &World) -> usize {
+    let (first, last) = (world.taken.first().expect("a backup"), world.taken.last().expect("a backup"));
+    let mut missing = 0;
+    let mut look = |point, seen: Seen, context: &str| match world.restored(point, seen.time) {
+        Ok((info, hash)) => {
+            assert_eq!(hash, seen.hash, "{context}: {point:?}, {seen:?}, {info:?}");
+            assert_eq!(info.sequence, seen.seq, "{context}: {point:?}");
+        }
+        Err(Error::NotArchived { .. }) => missing += 1,
+        Err(error) => panic!("{context}: {point:?}: {error}"),
+    };
+    for (seq, seen) in by_sequence(&world.seen).range(first.sequence..=last.sequence) {
+        look(Point::Sequence(*seq), *seen, "by sequence");
+    }
+    let end = last.time.duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
+    let begin = first.time.duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
+    for (time, seen) in by_time(&world.seen).range(begin + 1..end) {
+        look(Point::Time(at(*time)), *seen, "by time");
+    }
+    missing
+}
+
+#[test]
+fn every_moment_since_the_first_backup_comes_back() {
+    let mut backups = 0;
+    let seeds: u64 = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(3);
+    for (seed, is_encrypted) in (1..=seeds).map(|seed| (seed, seed % 3 == 0)) {
+        let mut world = World::new(seed, false, is_encrypted);
+        world.run(3, 24);
+        assert!(world.seen.len() > 60);
+        backups += world.taken.len();
+        let since = world.taken.last().and_then(|taken| taken.archive).expect("archived");
+        assert_eq!((since.since, since.gap), (world.taken[0].time, None));
+        assert_eq!(all_moments(&world), 0, "seed {seed}");
+        Restore::from(&directory(&world.target)).encryption_key_of(&world).verify().expect("whole");
+    }
+    assert!(backups > 4 * seeds as usize, "{backups}");
+}
+
+trait WithKey {
+    fn encryption_key_of(self, world: &World) -> Self;
+}
+
+impl WithKey for Restore<'_> {
+    fn encryption_key_of(self, world: &World) -> Self {
+        world.key.iter().fold(self, |restore, key| restore.encryption_key(key.clone()))
+    }
+}
+
+/// Ingested records are in no log: what comes between them and the next backup cannot be restored, all else can.
+#[test]
+fn what_follows_ingested_records_comes_back_from_the_next_backup_on() {
+    let mut world = World::new(11, true, false);
+    world.run(3, 24);
+    let gaps = world.taken.iter().filter(|taken| taken.archive.is_some_and(|archive| archive.gap.is_some()));
+    assert!(gaps.count() > 0, "{:?}", world.taken);
+    let missing = all_moments(&world);
+    assert!(missing > 0 && missing < world.seen.len(), "{missing} of {}", world.seen.len());
+}
+
+#[test]
+fn a_backup_that_is_removed_takes_the_moments_behind_it_along() {
+    let mut world = World::new(5, false, false);
+    world.run(2, 30);
+    let target = directory(&world.target);
+    let (first, second) = (world.taken[0].clone(), world.taken[1].clone());
+    let before =
+        backup::list(&target).expect("lists").last().and_then(|info| info.archive).expect("archived");
+    backup::remove(&target, first.number).expect("removes");
+    let point = Point::Sequence(first.sequence);
+    match world.restored(point, 9000) {
+        Err(Error::NotArchived { existing, .. }) => assert!(existing.contains("operations"), "{existing}"),
+        other => panic!("{other:?}"),
+    }
+    // All moments behind the second are there still, and its archive goes with the next backup.
+    world.taken.remove(0);
+    assert_eq!(all_moments(&world), 0);
+    let db = world.open();
+    world.back_up(&db);
+    let after = world.taken.last().and_then(|taken| taken.archive).expect("archived");
+    assert_eq!(after.since, second.time);
+    assert!(after.bytes < before.bytes, "{after:?}, {before:?}");
+}
+
+/// A database that was set back, and has gone on otherwise, is not taken for the one that was backed up.
+#[test]
+fn another_history_is_not_archived() {
+    let mut world = World::new(6, false, false);
+    let db = world.open();
+    let ships = db.keyspace("ships").expect("a keyspace");
+    ships.insert("fram", "1892").expect("writes");
+    db.sync().expect("syncs");
+    let set_back = world.volume.crash();
+    ships.insert("beagle", "1820").expect("writes");
+    world.back_up(&db);
+    drop((ships, db));
+    world.volume = set_back;
+    let db = world.open();
+    let ships = db.keyspace("ships").expect("a keyspace");
+    for ship in ["vega", "maud"] {
+        ships.insert(ship, "another history").expect("writes");
+    }
+    world.back_up(&db);
+    let archive = world.taken[1].archive.expect("archived");
+    assert_eq!((archive.gap, archive.since), (Some(ArchiveGap::NotKept), world.taken[1].time));
+    let restored = world.restored(Point::Sequence(3), 9000);
+    assert_eq!(restored.expect("the second backup").1, hash(&db));
+}
+
+#[test]
+fn what_the_log_lacks_is_told() {
+    let mut world = World::new(7, false, false);
+    let db = world.open();
+    let ships = db.keyspace("ships").expect("a keyspace");
+    let films: LargeValues = db.large_values("films").expect("large values");
+    ships.insert("fram", "1892").expect("writes");
+    world.back_up(&db);
+    assert_eq!(world.taken[0].archive.and_then(|archive| archive.gap), None);
+    films.insert("short", [7; 10]).expect("writes");
+    world.see(&db);
+    films.insert("long", [7; 100_000]).expect("writes");
+    ships.insert("vega", "1872").expect("writes");
+    let last = sequence(&db);
+    world.back_up(&db);
+    assert_eq!(world.taken[1].archive.and_then(|archive| archive.gap), Some(ArchiveGap::LargeValue));
+    let target = directory(&world.target);
+    let seen = world.seen[0];
+    assert!(world.restored(Point::Sequence(seen.seq), 9000).is_ok());
+    match world.restored(Point::Sequence(last - 1), 9000) {
+        Err(Error::NotArchived { existing, .. }) => assert!(existing.contains("large value"), "{existing}"),
+        other => panic!("{other:?}"),
+    }
+    // A database that keeps no changes has no log to archive.
+    let other = open(&Simulated::new(1)).expect("opens");
+    let refused = other.backup().archive_log().run(&target);
+    assert!(matches!(refused, Err(Error::NoChanges { .. })), "{refused:?}");
+    // One that keeps few has not all that was written.
+    let few = options().keep_changes(1 << 20).open_on(Arc::new(Simulated::new(2))).expect("opens");
+    many(&few, &target, 60_000);
+    let taken = few.backup().archive_log().run(&target).expect("a backup");
+    assert_eq!(taken.archive.and_then(|archive| archive.gap), Some(ArchiveGap::NotKept));
+    // Those of another database in the same target are as they were.
+    assert!(world.restored(Point::Sequence(seen.seq), 9000).is_ok());
+}
+
+/// Takes a backup, and commits so many records behind it.
+fn many(db: &Database, target: &Directory, count: u32) {
+    db.backup().archive_log().run(target).expect("a backup");
+    let keyspace = db.keyspace("ships").expect("a keyspace").with_durability(Durability::Buffered);
+    for number in 0..count {
+        keyspace.insert(number.to_be_bytes(), [7; 100]).expect("writes");
+    }
+    db.flush().expect("flushes");
+}
+
+/// Ten times as much as the queues of the copy have room for comes through its log, which opening flushes on the way.
+#[test]
+fn an_archive_may_be_longer_than_memory() {
+    let target = directory(&Simulated::new(1));
+    let db = open_kept(&Simulated::new(2));
+    many(&db, &target, 60_000);
+    db.backup().archive_log().run(&target).expect("a backup");
+    let copy = Simulated::new(3);
+    let info = Restore::from(&target).to(Point::Sequence(40_000)).onto(Arc::new(copy.clone()));
+    assert_eq!(info.expect("restores").sequence, 40_000);
+    let db = open(&copy).expect("opens");
+    let keys: Vec<_> =
+        db.keyspace("ships").expect("a keyspace").iter().map(|item| item.expect("a record").0).collect();
+    assert_eq!(keys.len(), 40_000);
+    assert_eq!(keys.last().map(|key| &key[..]), Some(&39_999u32.to_be_bytes()[..]));
+    db.check().expect("sound");
+}
