@@ -415,7 +415,7 @@ fn remove_leftovers(engine: &Engine, volume: &Arc<dyn Volume>, wal_low: u64) {
     }
     // No next manifest begins meanwhile: it might get the number of a file that is about to be removed.
     engine.publisher.with_manifest(|manifest| {
-        let is_needed = |number| manifest.is_some_and(|manifest| manifest.needs(number));
+        let is_needed = |number| manifest.is_none_or(|manifest| manifest.needs(number));
         for entry in entries {
             let outdated = manifest::number_of(&entry.name).is_some_and(|number| !is_needed(number))
                 || (kept_max == 0

@@ -338,10 +338,11 @@ impl Manifest {
         Ok(())
     }
 
-    /// Whether this manifest or the next one is in the file of this number.
+    /// Whether this manifest or the next one is in the file of this number. After a failure both may be valid: the next one is not
+    /// under way any more, but `CURRENT` may name it.
     pub fn needs(&self, number: u64) -> bool {
         let current = self.output.current.manifest;
-        number == current || (self.has_next() && number == current + 1)
+        number == current || (number == current + 1 && (self.has_next() || self.failed.is_some()))
     }
 
     /// Notes the manifest's length in `CURRENT`, so that from then on every missing byte of it is noticed.

@@ -316,6 +316,24 @@ mod tests {
         panic!("each write of the second manifest was refused before it counts");
     }
 
+    /// A database that was being opened, while another thread's checkpoint failed so, removed the file that `CURRENT` named.
+    #[test]
+    fn a_manifest_that_may_be_the_valid_one_is_needed() {
+        let mut ground = Ground::with_next();
+        let next = ground.manifest.current().manifest + 1;
+        // The directory is synced before and after `CURRENT` gets its name.
+        ground.volume.fail_nth(OperationKind::SyncDirectory, 2, Fault::Error, Repeat::Once);
+        while ground.edit_some().is_ok() {}
+        assert_eq!((ground.volume.fired(), ground.manifest.current().manifest), (1, next - 1));
+        assert!(
+            ground.manifest.next.is_none() && ground.manifest.needs(next) && ground.manifest.needs(next - 1)
+        );
+        let image = ground.volume.crash();
+        let current = Current::decode(&image.read_file(current::FILE).unwrap(), "").unwrap();
+        assert_eq!(current.manifest, next);
+        ground.found(&image);
+    }
+
     #[test]
     fn closing_gives_up_what_was_begun_and_leaves_nothing() {
         let mut ground = Ground::with_next();
