@@ -46,6 +46,9 @@ pub struct Disk {
     identified_by: RwLock<Option<Arc<OpenFile>>>,
     /// The lock that was taken last, if it is still held.
     locked: Mutex<Weak<Held>>,
+    /// How the first sync of the directory failed that did. Held during a sync: two threads must not share a failure so that one is not
+    /// told.
+    directory_failed: Mutex<Option<io::ErrorKind>>,
     mover: Arc<dyn Mover>,
     backend: Backend,
     limits: Limits,
@@ -118,6 +121,7 @@ impl Disk {
             process: Process::this(),
             identified_by: RwLock::default(),
             locked: Mutex::default(),
+            directory_failed: Mutex::default(),
             mover,
             backend,
             limits,
@@ -588,14 +592,20 @@ impl Volume for Disk {
 
     fn sync_directory(&self) -> Result<()> {
         self.process.check()?;
+        let mut failed = self.directory_failed.lock();
+        if let Some(kind) = *failed {
+            let source = io::Error::new(kind, "an earlier sync of the directory has failed");
+            return Err(Error::Io { operation: "sync", file: self.describe(), offset: None, source });
+        }
         self.counted.syncs.fetch_add(1, Relaxed);
         self.directory.sync().map_err(|error| {
             if cannot_sync(&error) {
-                Error::NotSynced { directory: self.describe(), source: error }
-            } else {
-                Error::from_io("sync", &self.describe(), None, error)
+                return Error::NotSynced { directory: self.describe(), source: error };
             }
+            *failed = Some(error.kind());
+            Error::from_io("sync", &self.describe(), None, error)
         })?;
+        drop(failed);
         self.check_identity()
     }
 

@@ -382,6 +382,8 @@ impl Volume for Simulated {
         if !holders.is_empty() {
             return Err(Error::Locked { volume, holder: holders.join(", ") });
         }
+        // As a process does that opens the directory anew.
+        state.directory_failed &= kind != LockKind::Exclusive;
         let id = state.next_lock;
         state.next_lock += 1;
         state.locks.push(HeldLock { id, kind, holder: holder.to_owned() });

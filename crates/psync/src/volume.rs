@@ -30,7 +30,9 @@ pub trait Volume: Device {
     /// Lists all files and symbolic links in the directory, sorted by name.
     fn list(&self) -> Result<Vec<Entry>>;
 
-    /// Makes the directory itself (created, changed and removed names) survive a power failure.
+    /// Makes the directory itself (created, changed and removed names) survive a power failure. When it has failed once it fails from
+    /// then on, whichever thread asks: the operating system reports a failure once, names may be lost with it, and no later sync
+    /// brings them back or tells.
     fn sync_directory(&self) -> Result<()>;
 
     /// Takes the volume's lock without waiting. The lock is held until the result is dropped. `holder` is shown

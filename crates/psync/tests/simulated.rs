@@ -253,6 +253,9 @@ fn after_a_failed_sync_of_the_directory_no_later_one_makes_up_for_it() {
         volume.fail_nth(OperationKind::SyncDirectory, 1, Fault::Error, Repeat::Once);
         volume.sync_directory().unwrap_err();
         create(&volume, "later");
+        // Another thread is told too, and not only the first one.
+        volume.sync_directory().unwrap_err();
+        let _lock = volume.lock(LockKind::Exclusive, "who opens it anew").unwrap();
         volume.sync_directory().unwrap();
         let names = |volume: &Simulated| {
             volume.list().unwrap().into_iter().map(|entry| entry.name).collect::<Vec<_>>()
@@ -299,7 +302,8 @@ fn faults_fire_exactly_at_the_nth_operation() {
                 let before = volume.operations();
                 let answers: Vec<_> = (0..5).map(|_| attempt(&volume, file)).collect();
                 let failed: Vec<bool> = answers.iter().map(Result::is_err).collect();
-                let stays = repeat == Repeat::Sticky || fault == Fault::PowerOff;
+                let of_directory = kind == OperationKind::SyncDirectory;
+                let stays = repeat == Repeat::Sticky || fault == Fault::PowerOff || of_directory;
                 assert_eq!(failed, [false, false, true, stays, stays], "{kind:?} {fault:?} {repeat:?}");
                 let moves = matches!(kind, OperationKind::Read | OperationKind::Write);
                 match answers.into_iter().nth(2).unwrap().unwrap_err() {
@@ -316,6 +320,7 @@ fn faults_fire_exactly_at_the_nth_operation() {
                 assert_eq!(volume.operations() - before, if volume.is_off() { 3 } else { 5 });
                 if fault != Fault::PowerOff {
                     volume.clear_faults();
+                    let _lock = of_directory.then(|| volume.lock(LockKind::Exclusive, "anew").unwrap());
                     attempt(&volume, file).unwrap();
                 }
             }

@@ -52,6 +52,8 @@ pub(super) struct State {
     pub(super) mapped: HashMap<FileId, Range<u64>>,
     pub(super) stores: u64,
     pub(super) directory: Directory,
+    /// Whether a sync of the directory has failed since the lock was taken: see [`crate::Volume::sync_directory`].
+    pub(super) directory_failed: bool,
     nodes: BTreeMap<Number, (Node, Live)>,
     next_number: Number,
     pub(super) open: HashMap<FileId, Handle>,
@@ -96,6 +98,7 @@ impl State {
             open: HashMap::new(),
             next_file: 0,
             locks: Vec::new(),
+            directory_failed: false,
             next_lock: 0,
             plans: Plans::default(),
             off: false,
@@ -292,9 +295,13 @@ impl State {
         if failed.is_err() && !self.off {
             let mut chance = self.chance();
             self.directory.fail_sync(|_| chance.random());
+            self.directory_failed = true;
             self.reap_dead();
         }
         let failed = failed?;
+        if self.directory_failed {
+            return Err(failure(Fault::Error, "sync", volume, None));
+        }
         self.sync_directory();
         Ok(failed)
     }
