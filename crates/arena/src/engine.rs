@@ -52,6 +52,17 @@ pub enum Disk {
     Second,
 }
 
+/// A way to compress.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Codec {
+    /// LZ4.
+    #[default]
+    Lz4,
+    /// Zstandard, level 3; stores that do not have it compress with LZ4.
+    Zstd,
+}
+
 /// How a store is opened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
@@ -69,6 +80,9 @@ pub struct Settings {
     pub level: Level,
     /// What values are like: stores with compression turn it on if it will be of use.
     pub values: Kind,
+    /// How it is compressed then.
+    #[serde(default)]
+    pub codec: Codec,
     /// Its way to the disk.
     #[serde(default)]
     pub disk: Disk,

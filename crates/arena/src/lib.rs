@@ -14,7 +14,7 @@ mod targets;
 mod workload;
 
 pub use drive::{Limits, drive};
-pub use engine::{Change, Disk, Engine, Failed, Level, Modify, Result, Session, Settings};
+pub use engine::{Change, Codec, Disk, Engine, Failed, Level, Modify, Result, Session, Settings};
 pub use outcome::{Latency, Outcome};
 pub use permutation::Permutation;
 pub use protocol::{Answer, Open, Order, serve};

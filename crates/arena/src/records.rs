@@ -15,6 +15,15 @@ pub enum Kind {
     Incompressible,
     /// Random bytes in the first half, one byte repeated in the second.
     Half,
+    /// Events as JSON, such as a server notes of its users.
+    Events,
+}
+
+impl Kind {
+    /// Whether compression is of use.
+    pub fn is_compressible(self) -> bool {
+        self != Self::Incompressible
+    }
 }
 
 /// All records of a race. Record `i` of those loaded has number 2 i; odd numbers are for those that come later.
@@ -74,11 +83,12 @@ impl Records {
     pub fn value(&self, number: u64, version: u64, value: &mut Vec<u8>) {
         value.clear();
         value.extend_from_slice(&tag(number));
-        let random = match self.kind {
-            Kind::Incompressible => self.value_len,
-            Kind::Half => (self.value_len / 2).max(VALUE_LEN_MIN),
-        };
-        fill(mix(number ^ version << 40 ^ 0x7661_6c00), random - VALUE_LEN_MIN, value);
+        let seed = mix(number ^ version << 40 ^ 0x7661_6c00);
+        match self.kind {
+            Kind::Incompressible => fill(seed, self.value_len - VALUE_LEN_MIN, value),
+            Kind::Half => fill(seed, (self.value_len / 2).max(VALUE_LEN_MIN) - VALUE_LEN_MIN, value),
+            Kind::Events => event(seed, value),
+        }
         value.resize(self.value_len, b'.');
     }
 
@@ -96,6 +106,33 @@ impl Records {
 
 fn tag(number: u64) -> [u8; 8] {
     mix(number ^ 0x7461_6700).to_le_bytes()
+}
+
+/// Appends an event that follows from `seed`: some 200 bytes, of which a tenth is known from nothing but the event.
+fn event(seed: u64, to: &mut Vec<u8>) {
+    const KINDS: [&str; 5] = ["page_view", "add_to_cart", "search", "purchase", "sign_in"];
+    const PATHS: [&str; 4] = ["/shop/item", "/shop/category", "/account/orders", "/help/article"];
+    const AGENTS: [&str; 3] =
+        ["Mozilla/5.0 (X11; Linux x86_64)", "Mozilla/5.0 (Windows NT 10.0)", "Mozilla/5.0 (iPhone)"];
+    let pick = |shift: u32, of: u64| (seed >> shift) % of;
+    let one = |words: &[&'static str], shift| words[pick(shift, words.len() as u64) as usize];
+    let text = format!(
+        "{{\"time\":\"2026-11-{:02}T{:02}:{:02}:{:02}Z\",\"user\":{},\"session\":\"{:08x}\",\"event\":\"{}\",\
+         \"path\":\"{}/{}\",\"milliseconds\":{},\"agent\":\"{}\",\"is_new\":{}}}",
+        1 + pick(0, 28),
+        pick(5, 24),
+        pick(10, 60),
+        pick(16, 60),
+        pick(20, 1_000_000),
+        seed as u32,
+        one(&KINDS, 33),
+        one(&PATHS, 37),
+        pick(40, 20_000),
+        pick(46, 900),
+        one(&AGENTS, 55),
+        seed >> 63 == 0,
+    );
+    to.extend_from_slice(text.as_bytes());
 }
 
 /// Appends `len` bytes that follow from `seed`.
@@ -140,6 +177,18 @@ pub(crate) mod tests {
         records.value(1999, 4, &mut other);
         assert!(other != value && records.fits(1999, &other), "versions differ");
         assert_eq!(records.number(b"short"), None);
+    }
+
+    #[test]
+    fn events_are_cut_or_filled_to_the_length_that_is_wanted() {
+        for value_len in [60, 200, 400] {
+            let records = Records { value_len, kind: Kind::Events, ..records(10) };
+            let (mut one, mut other) = (Vec::new(), Vec::new());
+            records.value(7, 1, &mut one);
+            records.value(7, 2, &mut other);
+            assert!(records.fits(7, &one) && records.fits(7, &other) && one != other);
+            assert!(one[8..].starts_with(b"{\"time\":\"2026-11-"));
+        }
     }
 
     #[test]

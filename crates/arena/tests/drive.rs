@@ -253,6 +253,7 @@ fn opening(engine: &str) -> Order {
             value_len: RECORDS.value_len,
             level: Level::Buffered,
             values: RECORDS.kind,
+            codec: arena::Codec::Lz4,
             disk: Default::default(),
             transactions: false,
         },

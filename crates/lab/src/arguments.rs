@@ -204,6 +204,9 @@ pub(crate) struct Arena {
     /// What values are like
     #[arg(long, value_enum, default_value_t = Values::Incompressible)]
     pub values: Values,
+    /// How stores compress, if values are worth it
+    #[arg(long, value_enum, default_value_t = Codec::Lz4)]
+    pub codec: Codec,
     /// Which of its ways to the disk each peer takes
     #[arg(long, value_enum, default_value_t = Disk::Best)]
     pub disk: Disk,
@@ -264,6 +267,26 @@ pub(crate) enum Values {
     Incompressible,
     /// Half random, half of one byte
     Half,
+    /// Events as JSON: 200 bytes do for a value
+    Events,
+}
+
+/// How stores compress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Codec {
+    /// LZ4
+    Lz4,
+    /// Zstandard, level 3; fjall has LZ4 only
+    Zstd,
+}
+
+impl From<Codec> for arena::Codec {
+    fn from(codec: Codec) -> Self {
+        match codec {
+            Codec::Lz4 => arena::Codec::Lz4,
+            Codec::Zstd => arena::Codec::Zstd,
+        }
+    }
 }
 
 impl From<Values> for arena::Kind {
@@ -271,6 +294,7 @@ impl From<Values> for arena::Kind {
         match values {
             Values::Incompressible => arena::Kind::Incompressible,
             Values::Half => arena::Kind::Half,
+            Values::Events => arena::Kind::Events,
         }
     }
 }

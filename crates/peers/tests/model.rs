@@ -20,6 +20,7 @@ fn settings(dir: &Path, level: Level, values: Kind, disk: Disk) -> Settings {
         value_len: 100,
         level,
         values,
+        codec: arena::Codec::Lz4,
         disk,
         transactions: false,
     }

@@ -4,7 +4,7 @@ use super::picture::picture;
 use super::score::{Cell, Figure, OURS, Score};
 use super::table::shown;
 use crate::chart::{bytes, number};
-use arena::{Disk, Kind, Workload};
+use arena::{Codec, Disk, Kind, Workload};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 const STYLE: &str = include_str!("../report/page.css");
@@ -131,6 +131,12 @@ fn conditions(score: &Score) -> Markup {
     let kind = match plan.records.kind {
         Kind::Incompressible => "incompressible",
         Kind::Half => "half compressible",
+        Kind::Events => "JSON events",
+    };
+    let codec = match (plan.records.kind.is_compressible(), plan.codec) {
+        (false, _) => "",
+        (true, Codec::Lz4) => ", LZ4 where a store compresses",
+        (true, Codec::Zstd) => ", Zstandard or LZ4 where a store compresses",
     };
     let counted = if score.device_counts { "the device's counters" } else { "the worker process's counters" };
     html! {
@@ -138,7 +144,7 @@ fn conditions(score: &Score) -> Markup {
             h2 { "Conditions" }
             p {
                 (plan.records.count) " records of " (plan.records.key_len) " + " (plan.records.value_len) " bytes, "
-                (bytes(plan.bytes() as f64)) " in all, values " (kind) "; memory limit " (bytes(plan.memory as f64)) ": "
+                (bytes(plan.bytes() as f64)) " in all, values " (kind) (codec) "; memory limit " (bytes(plan.memory as f64)) ": "
                 (score.fence) "."
                 @if plan.disk == Disk::Second { " Each peer took its second-best way to the disk." }
             }

@@ -1,7 +1,7 @@
 //! What is to be raced, with which stores, under which limits.
 
 use crate::failure::{Failure, Result};
-use arena::{Disk, Limits, Records, Start, Workload};
+use arena::{Codec, Disk, Limits, Records, Start, Workload};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -14,6 +14,8 @@ pub(crate) struct Plan {
     /// Bytes that each store's process may have, page cache included.
     pub memory: u64,
     pub records: Records,
+    #[serde(default)]
+    pub codec: Codec,
     #[serde(default)]
     pub disk: Disk,
     pub limits: Limits,
@@ -120,6 +122,7 @@ pub(crate) mod tests {
             workloads: workloads.to_vec(),
             memory: 64 << 20,
             records: Records { count: 1000, key_len: 16, value_len: 100, kind: Kind::Incompressible },
+            codec: Codec::Lz4,
             disk: Disk::Best,
             limits: Limits {
                 cap: Duration::from_secs(100),

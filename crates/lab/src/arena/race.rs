@@ -338,6 +338,7 @@ impl Turn<'_> {
             value_len: records.value_len,
             level: mode.level,
             values: records.kind,
+            codec: self.plan.codec,
             disk: self.plan.disk,
             transactions: mode.transactions,
         };

@@ -38,6 +38,7 @@ pub(super) fn arena(arguments: &Arena) -> Result<()> {
         workloads,
         memory,
         records,
+        codec: arguments.codec.into(),
         disk: arguments.disk.into(),
         limits: Limits {
             cap: arguments.cap.into(),

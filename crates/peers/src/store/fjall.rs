@@ -30,8 +30,8 @@ pub(super) fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
     let table = (settings.memory / 16).clamp(1 << 20, 64 << 20);
     let compression = match settings.values {
         // From the level on from which fjall compresses unless told otherwise.
-        Kind::Half => vec![CompressionType::None, CompressionType::None, CompressionType::Lz4],
         Kind::Incompressible => vec![CompressionType::None],
+        _ => vec![CompressionType::None, CompressionType::None, CompressionType::Lz4],
     };
     let options = || {
         KeyspaceCreateOptions::default()

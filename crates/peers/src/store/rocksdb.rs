@@ -4,7 +4,7 @@
 //! blocks are in it; what no cache knows of, the buffers of compactions, is kept small.
 
 use super::doing;
-use arena::{Change, Disk, Engine, Failed, Kind, Level, Modify, Result, Session, Settings};
+use arena::{Change, Codec, Disk, Engine, Failed, Kind, Level, Modify, Result, Session, Settings};
 use rocksdb::{
     BlockBasedOptions, Cache, DB, DBCompressionType, ErrorKind, LruCacheOptions, OptimisticTransactionDB,
     OptimisticTransactionOptions, Options, ReadOptions, WriteBatch, WriteBatchWithTransaction,
@@ -66,9 +66,10 @@ pub(super) fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
     options.set_compaction_readahead_size((memory / 512).clamp(64 << 10, 2 << 20));
     options.set_bytes_per_sync(1 << 20);
     options.set_max_open_files(-1);
-    options.set_compression_type(match settings.values {
-        Kind::Half => DBCompressionType::Lz4,
-        Kind::Incompressible => DBCompressionType::None,
+    options.set_compression_type(match (settings.values, settings.codec) {
+        (Kind::Incompressible, _) => DBCompressionType::None,
+        (_, Codec::Lz4) => DBCompressionType::Lz4,
+        (_, Codec::Zstd) => DBCompressionType::Zstd,
     });
     let database = if settings.transactions {
         OptimisticTransactionDB::open(&options, &settings.dir).map(Database::Transactional)

@@ -1,13 +1,19 @@
 //! Sapwood, through its public API alone.
 
 use super::doing;
-use arena::{Change, Engine, Failed, Level, Modify, Result, Session, Settings};
-use sapwood::{Database, Durability, Keyspace};
+use arena::{Change, Codec, Engine, Failed, Level, Modify, Result, Session, Settings};
+use sapwood::{Compression, Database, Durability, Keyspace};
 
 pub(super) fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
     // The budget covers the engine's queues, tables and caches, and the log's pages; the rest is for the allocator and the threads' stacks.
     let memory = (settings.memory / 16 * 15).max(4 << 20);
-    let database = Database::builder().memory(memory).open(&settings.dir).map_err(doing("open"))?;
+    let compression = match (settings.values.is_compressible(), settings.codec) {
+        (false, _) => Compression::None,
+        (true, Codec::Lz4) => Compression::Lz4,
+        (true, Codec::Zstd) => Compression::Zstd { level: 3 },
+    };
+    let builder = Database::builder().memory(memory).compression(compression);
+    let database = builder.open(&settings.dir).map_err(doing("open"))?;
     let records = database.keyspace("records").map_err(doing("open the keyspace"))?;
     let durability = match settings.level {
         Level::Durable => Durability::Immediate,
