@@ -367,7 +367,9 @@ impl Writing<'_> {
                 Ok(edit) => {
                     let mut bytes = Vec::new();
                     edit.encode(&mut bytes);
-                    let (seq, time) = (event.seq.to_le_bytes(), event.time.to_le_bytes());
+                    // Commits may have passed it on its way to the manifest, and the backup before may have those.
+                    let (seq, time) = (event.seq.max(self.part.to), event.time);
+                    let (seq, time) = (seq.to_le_bytes(), time.to_le_bytes());
                     frames.put(&[&seq, &0u32.to_le_bytes(), &time, &bytes]);
                 }
                 Err(gap) => self.part.gap = Some(gap),
@@ -402,5 +404,34 @@ fn edit_of(event: &KeyspaceEvent, version: &Version) -> std::result::Result<Edit
         }
         EventKind::Renamed => Ok(Edit { names, ..Edit::default() }),
         EventKind::Dropped => Ok(Edit { dropped: vec![id], ..Edit::default() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The backup before had two commits more than the event knew of: a restore took its archive for damaged.
+    #[test]
+    fn an_event_that_commits_have_passed_comes_behind_them() {
+        let seal = Seal::default();
+        let mut part =
+            ArchivePart { after: 1, from: 105, from_time: 7, to: 105, until: 7, gap: None, backup: 2, seal };
+        let (kind, keyspace, seq) = (EventKind::Dropped, KeyspaceId(3), 100);
+        let (expires, merges, large) = (false, false, false);
+        let name = "ships".into();
+        let event = KeyspaceEvent { kind, keyspace, seq, time: 9, expires, merges, large, name };
+        let mut writing = Writing {
+            version: &Version::empty(1 << 20),
+            events: &[event],
+            large: BTreeSet::new(),
+            is_apart: |_| false,
+            part: &mut part,
+            last: None,
+        };
+        let mut frames = Frames::default();
+        writing.events_before(106, &mut frames);
+        assert_eq!(frames.0[4..12], 105u64.to_le_bytes());
+        assert_eq!(frames.0[12..24], [0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0]);
     }
 }
