@@ -323,3 +323,27 @@ fn an_archive_may_be_longer_than_memory() {
     assert_eq!(keys.last().map(|key| &key[..]), Some(&39_999u32.to_be_bytes()[..]));
     db.check().expect("sound");
 }
+
+/// A keyspace of large values has another one for their chunks, of which no event tells.
+#[test]
+fn chunks_go_with_their_keyspace() {
+    let mut world = World::new(8, false, false);
+    let db = world.open();
+    let films = db.large_values("films").expect("large values");
+    films.insert("long", [7; 100_000]).expect("writes");
+    db.flush().expect("flushes");
+    world.back_up(&db);
+    drop(films);
+    db.drop_keyspace("films").expect("drops");
+    db.keyspace("ships").and_then(|ships| ships.insert("fram", "1892")).expect("writes");
+    let seq = sequence(&db);
+    world.back_up(&db);
+    let copy = Simulated::new(77);
+    let target = directory(&world.target);
+    Restore::from(&target).to(Point::Sequence(seq)).onto(Arc::new(copy.clone())).expect("restores");
+    let db = open(&copy).expect("opens");
+    db.compact().expect("compacts");
+    assert_eq!(db.keyspaces(), ["ships"]);
+    assert!(db.stats().space.live < 10_000, "{}", db.stats());
+    db.check().expect("sound");
+}
