@@ -69,12 +69,12 @@ const fn shape(name: &'static str, key: usize, value: usize, data: u64, budget: 
 
 const SHAPES: [Shape; 9] = [
     shape("records of 16 B", 8, 8, 16, 32),
-    shape("encrypted, 1 KiB", 16, 1008, 48, 32),
+    shape("encrypted, 1 KiB", 16, 1008, 36, 32),
     // Ten times as long in memory as on the device.
     shape("compressed, 100 B", 16, 100, 48, 32),
     shape("compressed, 60 KiB", 16, 60 << 10, 64, 32),
     shape("values of 60 KiB", 16, 60 << 10, 64, 32),
-    shape("encrypted, 1 MiB", 16, 1 << 20, 96, 32),
+    shape("encrypted, 1 MiB", 16, 1 << 20, 64, 32),
     shape("values of 16 MiB", 16, 16 << 20, 320, 288),
     shape("keys of 1 KiB", 1 << 10, 20, 48, 32),
     shape("keys of 4 KiB, late", 4 << 10, 20, 64, 32),
