@@ -257,16 +257,10 @@ impl Assembly {
             }
             check_body(body, count)?;
             next += u64::from(count);
-            if let Some(writer) = &mut writer {
-                writer.append(seq, count, body);
-                if writer.pending() > LOG_STEP
-                    && let Err(error) = writer.write()
-                {
-                    failed = Some(error);
-                    return Err("the log could not be written".to_owned());
-                }
+            match &mut writer {
+                Some(writer) => append(writer, (seq, count, body), &mut failed),
+                None => Ok(()),
             }
-            Ok(())
         });
         if let Some(error) = failed {
             return Err(error);
@@ -431,6 +425,22 @@ fn apply(
         Ok(Segment::new(number, slots.take(granules, granules), slots))
     };
     Ok(version.apply(edit, &mut place)?)
+}
+
+/// Appends a commit, and writes what has gathered. What went wrong then is in `failed`: it is no damage of the blob.
+fn append(
+    writer: &mut WalWriter,
+    (seq, count, body): (SeqNo, u32, &[u8]),
+    failed: &mut Option<Error>,
+) -> std::result::Result<(), String> {
+    writer.append(seq, count, body);
+    if writer.pending() > LOG_STEP
+        && let Err(error) = writer.write()
+    {
+        *failed = Some(error);
+        return Err("the log could not be written".to_owned());
+    }
+    Ok(())
 }
 
 /// What was written to the log becomes durable, and the next file's header says how far it reaches.

@@ -3,7 +3,7 @@
 //!
 //! Invariant: nothing behind the moment that is wanted is taken.
 
-use super::{Assembly, COMMIT_HEAD, LOG_STEP, check_body, commit_or_event, end_of_log};
+use super::{Assembly, COMMIT_HEAD, append, check_body, commit_or_event, end_of_log};
 use crate::backup::archive::ArchivePart;
 use crate::backup::blob::{BlobReader, Input};
 use crate::backup::point::Point;
@@ -96,14 +96,7 @@ impl Assembly {
             (taking.seq, taking.time) = (next - 1, taking.time.max(time));
             let Some(writer) = &mut writer else { return Ok(()) };
             check_keyspaces(body, last_keyspace)?;
-            writer.append(seq, count, body);
-            if writer.pending() > LOG_STEP
-                && let Err(error) = writer.write()
-            {
-                failed = Some(error);
-                return Err("the log could not be written".to_owned());
-            }
-            Ok(())
+            append(writer, (seq, count, body), &mut failed)
         });
         if let Some(error) = failed {
             return Err(error);
