@@ -78,6 +78,7 @@ impl Directory {
             return Ok(());
         }
         let mut result = Ok(());
+        let mut named = Vec::new();
         for Unfinished { file, name } in waiting.files {
             if result.is_ok() {
                 result = self.volume.sync(file);
@@ -90,9 +91,18 @@ impl Directory {
             if result.is_err() {
                 // Its space may be needed; the next backup removes what is left.
                 let _ = self.volume.remove(&unfinished);
+            } else {
+                named.push(name);
             }
         }
-        result.and_then(|()| self.volume.sync_directory()).map_err(io_error)
+        result.and_then(|()| self.volume.sync_directory()).map_err(|error| {
+            // A name may be lost although it is seen: the system tells of a failed sync once, and the next process, whose sync of
+            // the directory succeeds, would take the blob for durable.
+            for name in named {
+                let _ = self.volume.remove(&name);
+            }
+            io_error(error)
+        })
     }
 }
 
