@@ -238,12 +238,14 @@ pub(crate) fn evacuate(
     while !rest.is_empty() {
         let group;
         (group, rest) = rest.split_at(group_len(rest, most, GROUP_MAX, |address| address.len() as usize));
-        let read = pager.reader.read_stored(&base.segments, group).map_err(|error| {
-            let segment = group[0].1.position.0 / base.span;
+        let failed = |address: Address, error: Error| {
+            let segment = address.position.0 / base.span;
             if error.is_of_reading() { Failed::Reading(segment, error) } else { Failed::Other(error) }
-        })?;
-        for ((id, _), node) in group.iter().zip(read) {
-            builder.relocate(*id, &node).map_err(Failed::Other)?;
+        };
+        let read =
+            pager.reader.read_stored(&base.segments, group).map_err(|error| failed(group[0].1, error))?;
+        for ((id, address), node) in group.iter().zip(read) {
+            builder.relocate(*id, &node).map_err(|error| failed(*address, error))?;
         }
     }
     Ok(())

@@ -13,7 +13,7 @@
 
 mod archives;
 
-use self::archives::{Archived, happen_again};
+use self::archives::{ArchiveProgress, happen_again};
 use super::blob::{BlobReader, Header, Input, Kind, Seal};
 use super::manifest::BackupManifest;
 use super::name::BlobName;
@@ -74,7 +74,7 @@ pub(super) struct Assembly {
     /// First and last sequence number of the log.
     log: Option<(u64, u64)>,
     /// What was taken of archives, ...
-    archived: Archived,
+    archived: ArchiveProgress,
     /// ... and what happened to keyspaces there.
     happened: Vec<Edit>,
 }
@@ -134,7 +134,7 @@ impl Assembly {
             taken: BTreeMap::new(),
             of: None,
             log: None,
-            archived: Archived::default(),
+            archived: ArchiveProgress::default(),
             happened: Vec::new(),
         }
     }

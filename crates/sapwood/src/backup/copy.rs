@@ -270,7 +270,7 @@ impl<'p> Backup<'p> {
                 target,
                 &listing,
                 (&version, &encryption),
-                (number, seq, time),
+                (current.database, number, seq, time),
                 &mut throttle,
             )?),
             false => None,
@@ -332,7 +332,7 @@ impl<'p> Backup<'p> {
         target: &dyn Target,
         listing: &Listing,
         (version, encryption): (&Version, &Encryption),
-        (number, seq, time): (u64, u64, u64),
+        (database, number, seq, time): (DatabaseId, u64, u64, u64),
         throttle: &mut Throttle,
     ) -> Result<Archive> {
         if !self.source.health.is_read_only() {
@@ -343,7 +343,7 @@ impl<'p> Backup<'p> {
             target,
             listing,
             volume: &*self.source.volume,
-            database: Current::read(&*self.source.volume)?.database,
+            database,
             encryption,
             version,
             number,

@@ -48,6 +48,10 @@ impl Database {
 
 #[cfg(test)]
 mod tests {
+    use crate::background::garbage_collection::{self, Failed, Reading};
+    use crate::cache::pager::FILE;
+    use crate::flow::memory::Need;
+    use crate::version::builder::VersionBuilder;
     use crate::{Database, EncryptionKey};
     use psync::Simulated;
     use std::collections::BTreeMap;
@@ -98,6 +102,50 @@ mod tests {
         assert_eq!(db.keyspace("main").unwrap().iter().filter(Result::is_ok).count(), 9900);
         assert_eq!(db.handle.engine.state.load().version.oldest_key, 2);
         db.check().unwrap();
+    }
+
+    /// Whoever changes a node can see to it that its checksum is right. Copying it to another place notices, and harms nothing else.
+    #[test]
+    fn a_forged_node_is_left_where_it_is() {
+        let volume = Simulated::new(1);
+        let key = |byte| EncryptionKey::from_bytes([byte; 32]);
+        let builder = Database::builder().memory(4 << 20).leaf_len(512).background_threads(0);
+        let db = builder.encryption_key(key(1)).open_on(Arc::new(volume.clone())).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        (0..5000u32).for_each(|number| keyspace.insert(number.to_be_bytes(), [7; 100]).unwrap());
+        db.flush().unwrap();
+        db.change_encryption_key(&key(2)).unwrap();
+        let engine = &db.handle.engine;
+        let version = Arc::clone(&engine.state.load().version);
+        let (id, address) = version.table.iter().next().unwrap();
+        let stored =
+            || engine.pager.reader.read_stored(&version.segments, &[(id, address)]).unwrap().remove(0);
+        let before = stored();
+        let at =
+            version.segments.file_offset(address.position, address.len() as usize, version.span).unwrap();
+        // The polynomial of CRC-32C, x^32 first: a multiple of it changes no checksum.
+        let polynomial = 1 | 0x82f6_3b78_u64 << 1;
+        for bit in (0..33).filter(|bit| polynomial >> bit & 1 == 1) {
+            volume.flip_bit(FILE, at + 100 + bit / 8, bit as u32 % 8).unwrap();
+        }
+        engine.pager.forget(address.position);
+        let forged = stored();
+        assert!(forged.bytes() != before.bytes() && forged.crc() == before.crc());
+        assert!(db.compact().unwrap_err().is_damage());
+        engine.health.check_writable().unwrap();
+        // The collector steps over it.
+        let mut guard = engine.writer().lock(Need::default()).unwrap();
+        let mut builder = VersionBuilder::begin(Arc::clone(&version), &engine.pager, guard.get().unwrap());
+        let segment = address.position.0 / version.span;
+        let failed = garbage_collection::evacuate(&mut builder, &[segment], Reading::OneByOne).unwrap_err();
+        assert!(matches!(failed, Failed::Reading(of, error) if of == segment && error.is_damage()));
+        drop(builder);
+        drop(guard);
+        keyspace.insert(9000u32.to_be_bytes(), "later").unwrap();
+        db.flush().unwrap();
+        assert!(db.check().unwrap_err().is_damage());
+        let unread = (0..5000u32).filter(|number| keyspace.get(number.to_be_bytes()).is_err()).count();
+        assert!((1..20).contains(&unread), "{unread}");
     }
 
     /// It is so short that it would not be replaced for its length.

@@ -18,7 +18,7 @@ const EVENT_HEAD: usize = 8;
 
 /// How far archives have led.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::backup) struct Archived {
+pub(in crate::backup) struct ArchiveProgress {
     /// The last operation.
     pub seq: SeqNo,
     /// The last time that was told, in milliseconds since 1970.
@@ -38,7 +38,7 @@ impl Assembly {
     ) -> Result<()> {
         reader.decrypt(&self.encryption)?;
         let mut taking = match self.log {
-            Some((_, last)) if self.archived.seq == 0 => Archived { seq: last, ..self.archived },
+            Some((_, last)) if self.archived.seq == 0 => ArchiveProgress { seq: last, ..self.archived },
             _ => self.archived,
         };
         if reader.header.a != part.from || self.output.is_some() && taking.seq != part.from {
@@ -116,7 +116,7 @@ impl Assembly {
     }
 
     /// How far archives have led.
-    pub fn archived(&self) -> Archived {
+    pub fn archived(&self) -> ArchiveProgress {
         self.archived
     }
 }

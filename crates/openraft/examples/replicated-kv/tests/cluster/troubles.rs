@@ -138,17 +138,22 @@ async fn histories_are_linearizable_whatever_happens() {
     for round in 0..rounds {
         let mut nodes = Nodes::cluster(&["--faults", "--snapshot-after", "500"]).await;
         let history = live(&mut nodes, &ALL, round * 100, make).await;
-        let found = violation(&history);
-        assert!(found.is_none(), "round {round}: {}", found.unwrap_or_default());
-        assert!(history.len() > 2000, "{} operations", history.len());
-        let records = nodes.same_records().await;
-        assert!(records.lines().count() > 40, "{records}");
-        judge_by_porcupine(&nodes, &history);
+        judge(&nodes, &history, round).await;
     }
 }
 
+/// The history is linearizable and long enough to tell, and the nodes end with the same records.
+pub async fn judge(nodes: &Nodes, history: &[Operation], round: u64) {
+    let found = violation(history);
+    assert!(found.is_none(), "round {round}: {}", found.unwrap_or_default());
+    assert!(history.len() > 2000, "{} operations", history.len());
+    let records = nodes.same_records().await;
+    assert!(records.lines().count() > 40, "{records}");
+    judge_by_porcupine(nodes, history);
+}
+
 /// If `PORCUPINE` says so.
-pub fn judge_by_porcupine(nodes: &Nodes, history: &[Operation]) {
+fn judge_by_porcupine(nodes: &Nodes, history: &[Operation]) {
     if std::env::var_os("PORCUPINE").is_none() {
         return;
     }
