@@ -2,6 +2,8 @@
 
 use super::data_keys::CipherKey;
 use crate::error::{Error, KeyProblem, Result};
+use std::fs::File;
+use std::io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
 use std::io::{Read, Write};
 use std::path::Path;
 use zeroize::{Zeroize, Zeroizing};
@@ -117,8 +119,12 @@ impl EncryptionKey {
         }
         text.push('\n');
         let written = options.open(path).and_then(|mut file| {
-            file.write_all(text.as_bytes())?;
-            file.sync_all()
+            let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+            if written.is_err() {
+                // What is cut off is no key, and would be in the way of the next attempt.
+                let _ = std::fs::remove_file(path);
+            }
+            written.and_then(|()| sync_name(path))
         });
         text.zeroize();
         written.map_err(|error| of_file("write", path, error))
@@ -126,6 +132,16 @@ impl EncryptionKey {
 
     pub(super) fn cipher(&self) -> &CipherKey {
         &self.0
+    }
+}
+
+/// Makes the name of a file durable, where directories can be synced: a database must not outlive its key.
+fn sync_name(path: &Path) -> std::io::Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let synced = if cfg!(unix) { File::open(parent).and_then(|it| it.sync_all()) } else { Ok(()) };
+    match synced {
+        Err(error) if matches!(error.kind(), InvalidInput | Unsupported | PermissionDenied) => Ok(()),
+        synced => synced,
     }
 }
 
