@@ -40,6 +40,8 @@ pub struct Operation {
     pub unit: u32,
     /// Bytes that cross the channel.
     pub bytes: u32,
+    /// The page that is read or programmed, or [`Operation::NONE`].
+    pub page: u32,
     /// The operation of this batch that ends before this one begins, or [`Operation::NONE`].
     pub after: u32,
     /// Whether it is the first of a stage.
@@ -49,7 +51,7 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// Not an operation.
+    /// Not an operation, or of no page.
     pub const NONE: u32 = u32::MAX;
 }
 
@@ -111,13 +113,25 @@ impl Batch {
 
     /// Adds an operation. The answer is what `after` of a later one may say.
     pub(crate) fn add(&mut self, kind: OperationKind, unit: u32, bytes: u32, after: u32) -> u32 {
+        self.add_of_page(kind, (unit, Operation::NONE), bytes, after)
+    }
+
+    /// The same, of a page of the unit.
+    pub(crate) fn add_of_page(
+        &mut self,
+        kind: OperationKind,
+        (unit, page): (u32, u32),
+        bytes: u32,
+        after: u32,
+    ) -> u32 {
         if self.tasks.is_empty() {
             self.begin_request(RequestKind::Command, 0);
         }
         let number = self.operations.len() as u32;
         let first = self.tasks.last().is_some_and(|first| *first == number);
         let stage = self.stage && !first;
-        self.operations.push(Operation { kind, unit, bytes, after, stage, background: self.background });
+        let background = self.background;
+        self.operations.push(Operation { kind, unit, bytes, page, after, stage, background });
         self.stage = false;
         number
     }

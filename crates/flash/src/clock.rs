@@ -7,7 +7,8 @@
 //!   back, costs extra too;
 //! - the units (planes of dies), each of which does one operation at a time, in the order of asking, and is busy from the
 //!   beginning of an operation to its end, transfers included: a read waits for the program before it;
-//! - the slots of the queue: a request is admitted when one is free.
+//! - the slots of the queue: a request is admitted when one is free;
+//! - the bytes of the write cache, if there is one: see `cache`.
 //!
 //! How much goes on at the same time is an outcome of that. Nothing is random; equal times are resolved by order.
 //!
@@ -17,10 +18,12 @@
 //!    those that come later find units busy with them;
 //! 3. no more than `BACKGROUND_MAX` operations are left behind: beyond that the clock waits for them.
 
+mod cache;
 mod callers;
 
 use crate::batch::Request;
 use crate::{Batch, Geometry, Operation, OperationKind, RequestKind, Result, Timing};
+use cache::WriteCache;
 use callers::Submitted;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -45,6 +48,8 @@ enum Event {
     Cell(u32),
     /// A page has crossed its channel.
     Bus(u32),
+    /// The write cache has a page that is to be read.
+    Hit(u32),
     /// A request is answered, and leaves its slot.
     Answer(u32),
 }
@@ -54,6 +59,8 @@ enum Event {
 struct Pending {
     operation: Operation,
     task: u32,
+    /// The write in the cache that it is a part of.
+    held: u32,
     /// The next operation of the task.
     next_in_task: u32,
     /// The first of those that wait for this one, and the next that waits for the same as this one.
@@ -79,6 +86,8 @@ struct Active {
     admitted: Nanos,
     /// The submission that it belongs to, or `ALONE`.
     ticket: u64,
+    /// Its place in the write cache, if it goes there.
+    held: u32,
     /// How many tasks it has.
     tasks: u32,
     /// Operations that the host waits for and that have not ended.
@@ -192,6 +201,7 @@ pub struct Clock {
     done: VecDeque<u64>,
     /// Where the operations of the task went that is being admitted.
     numbers: Vec<u32>,
+    cache: WriteCache,
 }
 
 impl Clock {
@@ -222,6 +232,7 @@ impl Clock {
             tickets: 0,
             done: VecDeque::new(),
             numbers: Vec::new(),
+            cache: WriteCache::new(timing.write_cache_bytes),
         })
     }
 
@@ -301,6 +312,7 @@ impl Clock {
         self.submitted.clear();
         self.done.clear();
         self.events.clear();
+        self.cache.clear();
         self.controller_free = self.now;
     }
 
@@ -313,15 +325,17 @@ impl Clock {
     fn admit(&mut self, batch: &Batch, number: usize, ticket: u64) {
         let Request { kind, bytes, .. } = batch.requests[number];
         let tasks = batch.tasks_of(number);
+        let held = self.cache.admit(kind, bytes);
         let request = self.active.add(Active {
             kind,
             admitted: self.now,
             ticket,
+            held,
             tasks: tasks.len() as u32,
             awaited: 0,
         });
         for task in tasks {
-            self.admit_task(batch, task, request);
+            self.admit_task(batch, task, (request, held));
         }
         let writes = kind == RequestKind::Write;
         let mut service = if writes { self.ticks.controller_write } else { self.ticks.controller_read };
@@ -334,7 +348,7 @@ impl Clock {
     }
 
     /// Copies a task's operations, since the batch is gone before the background is through.
-    fn admit_task(&mut self, batch: &Batch, number: usize, request: u32) {
+    fn admit_task(&mut self, batch: &Batch, number: usize, (request, held): (u32, u32)) {
         let range = batch.operations_of(number);
         let task = self.tasks.add(Task { request, next: NONE, unfinished: 0 });
         self.admitted_tasks.push_back(task);
@@ -342,13 +356,19 @@ impl Clock {
         let mut stage_start = range.start;
         self.numbers.clear();
         for at in range.clone() {
-            let operation = batch.operations()[at];
+            let mut operation = batch.operations()[at];
+            let held = if operation.background { NONE } else { held };
+            if held != NONE {
+                self.cache.add_operation(held);
+                operation.background = true;
+            }
             if operation.stage {
                 stage_start = at;
             }
             let pending = self.pending.add(Pending {
                 operation,
                 task,
+                held,
                 next_in_task: NONE,
                 waiting: NONE,
                 next_waiting: NONE,
@@ -377,7 +397,11 @@ impl Clock {
         self.now = at;
         match event {
             Event::Dispatch(request) => {
-                let Active { tasks, awaited, .. } = self.active.items[request as usize];
+                let Active { tasks, awaited, held, .. } = self.active.items[request as usize];
+                if held != NONE {
+                    self.dispatch_to_cache(request, tasks as usize);
+                    return None;
+                }
                 for _ in 0..tasks {
                     if let Some(task) = self.admitted_tasks.pop_front() {
                         self.begin_stage(task);
@@ -404,6 +428,7 @@ impl Clock {
                     self.end(number);
                 }
             }
+            Event::Hit(number) => self.ended(number),
             Event::Answer(request) => return Some(request),
         }
         None
@@ -439,6 +464,9 @@ impl Clock {
     }
 
     fn ask_for_unit(&mut self, number: u32) {
+        if self.cache.has(&self.operation(number)) {
+            return self.plan(0, Event::Hit(number));
+        }
         let unit = &mut self.units[self.pending.items[number as usize].operation.unit as usize];
         if unit.busy {
             unit.queue.push_back(number);
@@ -476,18 +504,26 @@ impl Clock {
         self.plan(turn + self.ticks.bus_command + move_it, Event::Bus(number));
     }
 
+    /// A unit is through with an operation.
     fn end(&mut self, number: u32) {
-        let Pending { operation, task, mut waiting, .. } = self.pending.items[number as usize];
-        self.pending.free.push(number);
-        let unit = &mut self.units[operation.unit as usize];
+        let unit = &mut self.units[self.pending.items[number as usize].operation.unit as usize];
         match unit.queue.pop_front() {
             Some(next) => self.start(next),
             None => unit.busy = false,
         }
+        self.ended(number);
+    }
+
+    fn ended(&mut self, number: u32) {
+        let Pending { operation, task, held, mut waiting, .. } = self.pending.items[number as usize];
+        self.pending.free.push(number);
         while waiting != NONE {
             let next = self.pending.items[waiting as usize].next_waiting;
             self.ask_for_unit(waiting);
             waiting = next;
+        }
+        if held != NONE {
+            self.leave_cache(held, &operation);
         }
         let state = &mut self.tasks.items[task as usize];
         state.unfinished -= 1;
@@ -506,184 +542,4 @@ impl Clock {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// 2 channels of 2 dies, all times apart: read 50, program 200, erase 1000, 640 bytes in 10 (all in us), the host 5.
-    fn clock(change: impl FnOnce(&mut Timing)) -> Clock {
-        let geometry = Geometry {
-            channels: 2,
-            dies_per_channel: 2,
-            planes: 1,
-            blocks_per_plane: 4,
-            pages_per_block: 8,
-            page_bytes: 512,
-            spare_bytes: 16,
-        };
-        let mut timing = Timing {
-            read: Duration::from_micros(50),
-            program: Duration::from_micros(200),
-            erase: Duration::from_micros(1000),
-            bus_bytes_per_second: 64_000_000,
-            bus_command: Duration::ZERO,
-            bus_turn: Duration::ZERO,
-            controller_read: Duration::ZERO,
-            controller_write: Duration::ZERO,
-            controller_turn: Duration::ZERO,
-            host_overhead: Duration::from_micros(5),
-            host_bytes_per_second: u64::MAX,
-            queue_depth: 64,
-        };
-        change(&mut timing);
-        Clock::new(geometry, &timing).unwrap()
-    }
-
-    /// A request of one operation.
-    fn one(batch: &mut Batch, kind: OperationKind, unit: u32) -> u32 {
-        let request = if kind == OperationKind::Read { RequestKind::Read } else { RequestKind::Write };
-        batch.begin_request(request, 0);
-        batch.add(kind, unit, 640, Operation::NONE)
-    }
-
-    fn micros(clock: &mut Clock, batch: &Batch) -> f64 {
-        let began = clock.now();
-        clock.run(batch, |_, _| {});
-        (clock.now() - began).as_nanos() as f64 / 1e3
-    }
-
-    fn reads(units: &[u32]) -> Batch {
-        let mut batch = Batch::default();
-        for unit in units {
-            one(&mut batch, OperationKind::Read, *unit);
-        }
-        batch
-    }
-
-    #[test]
-    fn what_does_not_collide_goes_on_at_the_same_time() {
-        let time = |units: &[u32]| micros(&mut clock(|_| ()), &reads(units)).round();
-        assert_eq!(time(&[0]), 65.0, "50 sensing, 10 on the channel, 5 for the host");
-        assert_eq!(time(&[0, 1]), 65.0, "two channels");
-        assert_eq!(time(&[0, 2]), 75.0, "two dies on one channel: one transfer waits");
-        assert_eq!(time(&[0, 0]), 125.0, "one die does one after the other");
-        assert_eq!(time(&[0, 1, 2, 3]), 75.0);
-        assert_eq!(time(&[0, 0, 1]), 125.0);
-    }
-
-    /// Two callers share the drive: what does not collide overlaps, what does waits, and each is answered when its own is done.
-    #[test]
-    fn callers_wait_for_their_own_alone() {
-        let mut clock = clock(|_| ());
-        let (short, long) = (clock.submit(reads(&[0])), clock.submit(reads(&[1, 1, 1])));
-        assert_eq!((clock.next_answered(|_, _| {}), clock.now().as_micros()), (Some(short), 65));
-        // The first goes on while the second waits.
-        let again = clock.submit(reads(&[1]));
-        let third = clock.submit(reads(&[2]));
-        assert_eq!((clock.next_answered(|_, _| {}), clock.now().as_micros()), (Some(third), 130));
-        assert_eq!((clock.next_answered(|_, _| {}), clock.now().as_micros()), (Some(long), 185));
-        let empty = clock.submit(Batch::default());
-        assert_eq!((clock.next_answered(|_, _| {}), clock.now().as_micros()), (Some(empty), 185));
-        assert_eq!((clock.next_answered(|_, _| {}), clock.now().as_micros()), (Some(again), 245));
-        assert_eq!(clock.next_answered(|_, _| {}), None);
-    }
-
-    #[test]
-    fn a_full_queue_holds_callers_back_in_order() {
-        let mut clock = clock(|timing| timing.queue_depth = 2);
-        let tickets: Vec<u64> = [0, 1, 2, 3].map(|unit| clock.submit(reads(&[unit]))).to_vec();
-        let mut seen = Vec::new();
-        let mut times = Vec::new();
-        while let Some(ticket) = clock.next_answered(|_, latency| times.push(latency.as_micros())) {
-            seen.push(ticket);
-        }
-        assert_eq!(seen, tickets);
-        assert_eq!((clock.now().as_micros(), times), (130, vec![65; 4]));
-        // One submission alone is what a run is.
-        let batch = reads(&[0, 0, 1, 2, 3]);
-        let (mut alone, began) = (clock.clone(), clock.now());
-        let expected = micros(&mut alone, &batch);
-        clock.submit(batch);
-        clock.next_answered(|_, _| {});
-        assert_eq!((clock.now() - began).as_nanos() as f64 / 1e3, expected);
-    }
-
-    #[test]
-    fn a_read_waits_for_the_program_before_it() {
-        let mut batch = Batch::default();
-        one(&mut batch, OperationKind::Program, 0);
-        one(&mut batch, OperationKind::Read, 0);
-        let mut latencies = Vec::new();
-        clock(|_| ()).run(&batch, |kind, latency| latencies.push((kind, latency.as_nanos() / 1000)));
-        assert_eq!(latencies, [(RequestKind::Write, 215), (RequestKind::Read, 275)]);
-    }
-
-    #[test]
-    fn stages_and_waits_order_a_task_and_nothing_else() {
-        let mut batch = Batch::default();
-        batch.begin_request(RequestKind::Write, 0);
-        let read = batch.add(OperationKind::Read, 0, 640, Operation::NONE);
-        batch.add(OperationKind::Program, 1, 640, read);
-        batch.add(OperationKind::Read, 2, 0, Operation::NONE);
-        batch.fence();
-        batch.add(OperationKind::Erase, 3, 0, Operation::NONE);
-        batch.begin_task();
-        batch.add(OperationKind::Read, 3, 0, Operation::NONE);
-        // 60 for the read, then 210 for the program; the other read beside them; then the erase.
-        assert_eq!(micros(&mut clock(|_| ()), &batch).round(), 60.0 + 210.0 + 1000.0 + 5.0);
-    }
-
-    #[test]
-    fn the_host_does_not_wait_for_the_background_but_may_run_into_it() {
-        let mut batch = Batch::default();
-        one(&mut batch, OperationKind::Read, 0);
-        batch.answered();
-        batch.fence();
-        batch.add(OperationKind::Erase, 0, 0, Operation::NONE);
-        let mut clock = clock(|_| ());
-        assert_eq!(micros(&mut clock, &batch).round(), 65.0);
-        assert_eq!(clock.unfinished(), 1);
-        assert_eq!(micros(&mut clock, &reads(&[0])).round(), 995.0 + 65.0, "the erase began 5 before");
-        assert_eq!(micros(&mut clock, &batch).round(), 65.0);
-        clock.advance(Duration::from_millis(2));
-        assert_eq!(clock.unfinished(), 0);
-        assert_eq!(micros(&mut clock, &reads(&[0])).round(), 65.0);
-    }
-
-    #[test]
-    fn the_controller_takes_one_after_the_other_and_turns() {
-        let mut batch = reads(&[0, 1, 3]);
-        let mut clock = clock(|timing| {
-            timing.controller_read = Duration::from_micros(100);
-            timing.controller_write = Duration::from_micros(300);
-            timing.controller_turn = Duration::from_micros(7);
-            timing.host_bytes_per_second = 1_000_000;
-        });
-        assert_eq!(micros(&mut clock, &batch).round(), 3.0 * 100.0 + 65.0);
-        one(&mut batch, OperationKind::Program, 2);
-        assert_eq!(micros(&mut clock, &batch).round(), 3.0 * 100.0 + 300.0 + 7.0 + 215.0);
-        assert_eq!(micros(&mut clock, &reads(&[0])).round(), 107.0 + 65.0);
-        batch.clear();
-        batch.begin_request(RequestKind::Command, 50);
-        assert_eq!(micros(&mut clock, &batch).round(), 100.0 + 50.0 + 5.0, "no flash, but the host link");
-    }
-
-    #[test]
-    fn the_queue_takes_as_many_as_it_has_slots() {
-        let mut clock = clock(|timing| timing.queue_depth = 2);
-        assert_eq!(micros(&mut clock, &reads(&[0, 1, 2, 3])).round(), 130.0);
-        let began = clock.now();
-        clock.run_at_depth(&reads(&[0, 1, 2, 3]), 1, |_, _| {});
-        assert_eq!((clock.now() - began).as_micros(), 260);
-    }
-
-    #[test]
-    fn a_channel_that_turns_takes_longer() {
-        let mut batch = Batch::default();
-        one(&mut batch, OperationKind::Program, 0);
-        one(&mut batch, OperationKind::Read, 2);
-        let mut latencies = Vec::new();
-        let mut clock = clock(|timing| timing.bus_turn = Duration::from_micros(9));
-        clock.run(&batch, |_, latency| latencies.push(latency.as_nanos() / 1000));
-        assert_eq!(latencies, [65 + 9, 215]);
-    }
-}
+mod tests;

@@ -143,9 +143,10 @@ impl Flash {
         self.batch.answered();
     }
 
-    fn note(&mut self, kind: OperationKind, block: BlockId, bytes: usize, after: Done) -> Done {
-        let unit = self.nand.geometry().unit_of(block);
-        Done(self.batch.add(kind, unit, bytes as u32, after.0))
+    fn note(&mut self, kind: OperationKind, page: PageId, bytes: usize, after: Done) -> Done {
+        let geometry = self.nand.geometry();
+        let place = (geometry.unit_of(geometry.block_of(page)), page.0);
+        Done(self.batch.add_of_page(kind, place, bytes as u32, after.0))
     }
 
     fn note_program(
@@ -163,8 +164,7 @@ impl Flash {
             Origin::Host => self.counters.host_programs += 1,
             Origin::Internal => self.counters.internal_programs += 1,
         }
-        let block = self.nand.geometry().block_of(page);
-        let done = self.note(OperationKind::Program, block, bytes, after);
+        let done = self.note(OperationKind::Program, page, bytes, after);
         result.map(|()| done)
     }
 
@@ -204,8 +204,7 @@ impl Flash {
             Origin::Host => self.counters.host_reads += 1,
             Origin::Internal => self.counters.internal_reads += 1,
         }
-        let block = self.nand.geometry().block_of(page);
-        let done = self.note(OperationKind::Read, block, buffer.len() + spare.len(), Done::NOTHING);
+        let done = self.note(OperationKind::Read, page, buffer.len() + spare.len(), Done::NOTHING);
         result.map(|()| done)
     }
 
@@ -249,10 +248,9 @@ impl Flash {
         if !carried_out(&result) {
             return result.map(|()| Done::NOTHING);
         }
-        let geometry = self.geometry();
         self.counters.internal_reads += 1;
-        let bytes = geometry.page_bytes as usize;
-        let read = self.note(OperationKind::Read, geometry.block_of(from), bytes, Done::NOTHING);
+        let bytes = self.nand.geometry().page_bytes as usize;
+        let read = self.note(OperationKind::Read, from, bytes, Done::NOTHING);
         // The source was unreadable: nothing was programmed.
         if matches!(result, Err(Error::Unreadable { .. })) {
             return result.map(|()| read);
@@ -269,7 +267,8 @@ impl Flash {
         if carried_out(&result) {
             self.counters.erases += 1;
             self.batch.fence();
-            let done = self.note(OperationKind::Erase, block, 0, Done::NOTHING);
+            let unit = self.nand.geometry().unit_of(block);
+            let done = Done(self.batch.add(OperationKind::Erase, unit, 0, Operation::NONE));
             result.map(|()| done)
         } else {
             result.map(|()| Done::NOTHING)

@@ -33,6 +33,8 @@ pub struct Timing {
     pub host_bytes_per_second: u64,
     /// Requests that the drive takes at a time, at least 1.
     pub queue_depth: u32,
+    /// Bytes of the drive's volatile write cache; 0 is none. A write that fits is answered once it is there.
+    pub write_cache_bytes: u64,
 }
 
 impl Timing {
@@ -76,7 +78,12 @@ pub struct Profile {
     pub timing: Timing,
     /// What the flash demands.
     pub rules: Rules,
+    /// Whether the drive hears of pages that files have given up (TRIM). If not, they are alive for it until they are overwritten.
+    pub trim: bool,
 }
+
+/// Physical pages beyond the logical ones of the fitted X25-E, as a share of these.
+pub const X25_E_OVER_PROVISION: f64 = 0.22;
 
 const fn micros(micros: u64) -> Duration {
     Duration::from_micros(micros)
@@ -84,7 +91,7 @@ const fn micros(micros: u64) -> Duration {
 
 impl Profile {
     fn named(name: &str, geometry: Geometry, timing: Timing) -> Self {
-        Self { name: name.to_owned(), geometry, timing, rules: Rules::default() }
+        Self { name: name.to_owned(), geometry, timing, rules: Rules::default(), trim: true }
     }
 
     /// The default: a drive of about 2010 as the PIO B-tree's authors had them, with 8 channels of 4 dies and 4 GiB.
@@ -111,6 +118,7 @@ impl Profile {
             host_overhead: micros(5),
             host_bytes_per_second: 3_000_000_000,
             queue_depth: 256,
+            write_cache_bytes: 0,
         };
         Self::named("ssdsim", geometry, timing)
     }
@@ -141,6 +149,7 @@ impl Profile {
             host_overhead: micros(5),
             host_bytes_per_second: 300_000_000,
             queue_depth: 1,
+            write_cache_bytes: 0,
         };
         let rules = Rules { order: Order::Ascending, programs_max: 4, ..Rules::default() };
         Self { rules, ..Self::named("slc-2007", geometry, timing) }
@@ -170,6 +179,7 @@ impl Profile {
             host_overhead: micros(5),
             host_bytes_per_second: 280_000_000,
             queue_depth: 32,
+            write_cache_bytes: 0,
         };
         Self::named("mlc-2010", geometry, timing)
     }
@@ -200,8 +210,71 @@ impl Profile {
             host_overhead: micros(5),
             host_bytes_per_second: 260_000_000,
             queue_depth: 1,
+            write_cache_bytes: 0,
         };
         Self::named("openssd", geometry, timing)
+    }
+
+    /// Intel's X25-E, fitted to what the AS B-tree's authors measured of theirs (docs/flash.md has the procedure): 10 channels of
+    /// two dies of single-level flash, and 256 KiB of write cache in the controller. An eighth of the drive's 32 GB. Its
+    /// over-provision is [`X25_E_OVER_PROVISION`].
+    pub fn x25_e() -> Self {
+        let geometry = Geometry {
+            channels: 10,
+            dies_per_channel: 2,
+            planes: 1,
+            blocks_per_plane: 410,
+            pages_per_block: 128,
+            page_bytes: 4096,
+            spare_bytes: 128,
+        };
+        let timing = Timing {
+            read: micros(25),
+            program: micros(350),
+            erase: micros(1500),
+            bus_bytes_per_second: 50_000_000,
+            bus_command: Duration::from_nanos(300),
+            bus_turn: Duration::from_nanos(200),
+            controller_read: micros(8),
+            controller_write: micros(10),
+            controller_turn: Duration::ZERO,
+            host_overhead: micros(5),
+            host_bytes_per_second: 256_000_000,
+            queue_depth: 32,
+            write_cache_bytes: 256 << 10,
+        };
+        // The drive came before TRIM.
+        Self { trim: false, ..Self::named("x25-e", geometry, timing) }
+    }
+
+    /// Samsung's S470 of 64 GB, fitted to what the CB-tree's authors measured of theirs (docs/flash.md has the procedure): 8 channels
+    /// of two dies of multi-level flash, and a write cache of 1 MiB. A sixteenth of the drive.
+    pub fn s470() -> Self {
+        let geometry = Geometry {
+            channels: 8,
+            dies_per_channel: 2,
+            planes: 1,
+            blocks_per_plane: 512,
+            pages_per_block: 128,
+            page_bytes: 4096,
+            spare_bytes: 224,
+        };
+        let timing = Timing {
+            read: micros(60),
+            program: micros(950),
+            erase: micros(3000),
+            bus_bytes_per_second: 133_000_000,
+            bus_command: Duration::from_nanos(300),
+            bus_turn: Duration::from_nanos(200),
+            controller_read: micros(2),
+            controller_write: micros(54),
+            controller_turn: Duration::ZERO,
+            host_overhead: micros(139),
+            host_bytes_per_second: 346_000_000,
+            queue_depth: 32,
+            write_cache_bytes: 1 << 20,
+        };
+        Self::named("s470", geometry, timing)
     }
 
     /// Triple-level flash of 2020: a drive of 8 channels with pages of 16 KiB.
@@ -228,6 +301,7 @@ impl Profile {
             host_overhead: micros(5),
             host_bytes_per_second: 3_500_000_000,
             queue_depth: 1024,
+            write_cache_bytes: 0,
         };
         Self::named("tlc-2020", geometry, timing)
     }
@@ -288,6 +362,7 @@ impl Profile {
             host_overhead,
             host_bytes_per_second,
             queue_depth: 1024,
+            write_cache_bytes: 0,
         };
         Ok(Self::named("host", geometry, timing))
     }

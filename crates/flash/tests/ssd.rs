@@ -269,6 +269,48 @@ fn a_drive_of_tags_refuses_to_lose_power() {
     assert!(matches!(drive.power_loss(0), Err(Error::Invalid(_))));
 }
 
+/// Writes that the cache takes are answered before they are programmed; a sync waits for that, and nobody can ask what the power
+/// would have taken.
+#[test]
+fn a_write_cache_answers_at_once_and_a_sync_empties_it() {
+    let mut profile = small(32);
+    profile.timing.write_cache_bytes = 64 << 10;
+    let cached = Ssd::new(profile, options(), 1).unwrap();
+    let plain = Ssd::new(small(32), options(), 1).unwrap();
+    let times = [&cached, &plain].map(|drive| {
+        let file = drive.open("a", access()).unwrap();
+        let began = drive.now();
+        for page in 0..16 {
+            drive.write(&[Write { file, offset: page * 512, data: &[page as u8; 512] }]).unwrap();
+        }
+        let written = drive.now() - began;
+        assert_eq!(read_all(drive, file, 15 * 512, 512).unwrap(), [15; 512]);
+        drive.sync(file).unwrap();
+        let synced = drive.now();
+        drive.drain();
+        assert_eq!(drive.now(), synced, "nothing was left after the sync");
+        (written, synced - began)
+    });
+    let [(cached_written, cached_synced), (plain_written, _)] = times;
+    assert!(cached_written * 10 < plain_written, "{times:?}");
+    assert!(cached_synced > plain_written / 8, "four units programmed the pages: {times:?}");
+    assert!(matches!(cached.power_loss(0), Err(Error::Invalid(_))));
+}
+
+#[test]
+fn a_drive_without_trim_keeps_what_files_have_given_up() {
+    let live = |trim| {
+        let drive = Ssd::new(Profile { trim, ..small(32) }, options(), 1).unwrap();
+        let file = drive.open("a", access()).unwrap();
+        drive.write(&[Write { file, offset: 0, data: &[1; 64 * 512] }]).unwrap();
+        drive.close(file).unwrap();
+        drive.remove("a").unwrap();
+        drive.sync_directory().unwrap();
+        drive.blocks().iter().filter_map(|block| block.live).sum::<u32>()
+    };
+    assert!(live(false) >= live(true) + 60, "{} and {}", live(false), live(true));
+}
+
 #[test]
 fn the_same_calls_take_the_same_time() {
     let run = |seed| {

@@ -49,6 +49,8 @@ mod e40_channels;
 mod e41_wear;
 mod e42_tree_channels;
 mod e43_many_keys;
+mod e46_oltp_mix;
+mod e47_as_space;
 mod labels;
 #[cfg(test)]
 mod mutations;
@@ -353,6 +355,8 @@ pub fn all() -> &'static [&'static dyn Experiment] {
         &e41_wear::FlashWear,
         &e42_tree_channels::TreeChannels,
         &e43_many_keys::ManyKeys,
+        &e46_oltp_mix::OltpMix,
+        &e47_as_space::AsSpace,
     ]
 }
 

@@ -9,7 +9,7 @@ use crate::interrupt;
 use crate::progress::Progress;
 use crate::stage::{DiskStage, Ground, SsdStage, Stage};
 use flash::ftl::fast::{self, Fast};
-use flash::{Content, FtlOptions, Profile, Ssd};
+use flash::{Content, FtlOptions, Profile, Ssd, X25_E_OVER_PROVISION};
 use psync::{Backend, Device as _};
 use std::cell::{OnceCell, RefCell};
 use std::path::{Path, PathBuf};
@@ -132,6 +132,20 @@ impl Laboratory {
         run: u32,
     ) -> Result<(SsdStage, Ground)> {
         let stage = drive(profile, layer, run)?;
+        let len = stage.volume().capacity() / MIB * MIB;
+        let ground = Ground::lay(&stage, 0, len)?;
+        Ok((stage, ground))
+    }
+
+    /// The fitted X25-E, smaller, with a file that takes all of it.
+    pub(crate) fn on_x25_e(&self, run: u32) -> Result<(SsdStage, Ground)> {
+        let mut profile = Profile::x25_e();
+        profile.geometry.blocks_per_plane = crate::tree_ground::x25_e_blocks(self.scale);
+        profile.rules.content = Content::Tags;
+        let options = FtlOptions { over_provision: X25_E_OVER_PROVISION, ..FtlOptions::default() };
+        let ssd = Ssd::new(profile, options, u64::from(run));
+        let stage =
+            SsdStage::new(ssd.map_err(|error| Failure::CannotRun(format!("the simulated drive: {error}")))?);
         let len = stage.volume().capacity() / MIB * MIB;
         let ground = Ground::lay(&stage, 0, len)?;
         Ok((stage, ground))

@@ -66,6 +66,8 @@ pub(crate) fn board() -> Profile {
 pub(crate) enum Rival {
     Wandering,
     Dipl,
+    /// The same where a block has 16 pages, which share a log.
+    Dipl16,
     Mu,
     MuStar,
     Lsb,
@@ -73,12 +75,16 @@ pub(crate) enum Rival {
     CbLog,
 }
 
+/// Pages of a block in a variant of the d-IPL tree.
+const SMALL_BLOCK: u32 = 16;
+
 impl Rival {
     /// As in the paper's legends.
     pub fn name(self) -> &'static str {
         match self {
             Rival::Wandering => "wandering tree",
             Rival::Dipl => "d-IPL B+-tree",
+            Rival::Dipl16 => "by variant: d-IPL B+-tree, blocks of 16 pages",
             Rival::Mu => "µ-tree",
             Rival::MuStar => "µ*-tree",
             Rival::Lsb => "LSB-tree",
@@ -90,8 +96,12 @@ impl Rival {
     /// An empty one.
     pub fn plant(self, run: u32) -> Result<RawTree> {
         let mut profile = board();
-        if self == Rival::Dipl {
+        if matches!(self, Rival::Dipl | Rival::Dipl16) {
             profile.rules.programs_max = LOG_UNITS as u8;
+        }
+        if self == Rival::Dipl16 {
+            profile.geometry.blocks_per_plane *= profile.geometry.pages_per_block / SMALL_BLOCK;
+            profile.geometry.pages_per_block = SMALL_BLOCK;
         }
         let flash = RawFlash::new(profile, u64::from(run));
         let flash =
@@ -110,7 +120,7 @@ impl Rival {
                 let options = WanderingOptions { page_len: PAGE, keys_max, split: Split::Halve };
                 Kind::Wandering(WanderingTree::create(ground, &options)?)
             }
-            Rival::Dipl => {
+            Rival::Dipl | Rival::Dipl16 => {
                 let options = InPageLoggingOptions {
                     node_len: PAGE,
                     fanout_max: ENTRIES,
@@ -266,8 +276,16 @@ mod tests {
 
     #[test]
     fn every_rival_holds_what_it_was_given() {
-        let rivals =
-            [Rival::Wandering, Rival::Dipl, Rival::Mu, Rival::MuStar, Rival::Lsb, Rival::Cb, Rival::CbLog];
+        let rivals = [
+            Rival::Wandering,
+            Rival::Dipl,
+            Rival::Dipl16,
+            Rival::Mu,
+            Rival::MuStar,
+            Rival::Lsb,
+            Rival::Cb,
+            Rival::CbLog,
+        ];
         for rival in rivals {
             let mut tree = rival.plant(0).unwrap();
             let row = tree.grow(rival.name(), 50.0, 0, &keys(50, 0, 600)).unwrap();

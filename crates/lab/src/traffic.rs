@@ -169,30 +169,24 @@ fn mingle<S: Stage>(
 const STREAM: u64 = 8192;
 
 impl Traffic {
-    /// As [`Traffic::send`], at random places of the first ground.
+    /// As [`Traffic::send`], to the first ground.
     fn keep_full<S: Stage>(&self, stage: &S, grounds: &[Ground], seed: u64) -> psync::Result<Sent<S>> {
         let slots = grounds.first().map_or(0, |ground| ground.len / self.bytes as u64);
-        if self.places != Places::Random || slots < 2 * STREAM {
-            return Err(psync::Error::Invalid(
-                "a full queue needs random places in a file of some size".into(),
-            ));
+        let part = self.requests.min(STREAM);
+        if slots < 2 * part {
+            return Err(psync::Error::Invalid("a full queue needs a file of some size".into()));
         }
         let mut rng = StdRng::seed_from_u64(seed);
-        let part = self.requests.min(STREAM) as usize;
         let mut buffers: Vec<_> = (0..part).map(|_| AlignedBuffer::new(self.bytes)).collect();
         let file = grounds[0].file;
-        let mut sent = 0;
+        let (mut sent, first) = (0, rng.random_range(0..slots));
         let elapsed = stage.time(|| {
             while sent < self.requests {
                 let part = (self.requests - sent).min(STREAM);
-                let mut taken = HashSet::new();
-                while taken.len() < part as usize {
-                    taken.insert(rng.random_range(0..slots));
-                }
-                let mut places: Vec<u64> = taken.into_iter().collect();
-                // A set has no order of its own that would be the same every time.
-                places.sort_unstable();
-                places.shuffle(&mut rng);
+                let places = match self.places {
+                    Places::Sequential => (0..part).map(|index| (first + sent + index) % slots).collect(),
+                    Places::Random => distinct(&mut rng, slots, part),
+                };
                 let mut requests: Vec<_> = places
                     .into_iter()
                     .zip(&mut buffers)
@@ -220,6 +214,19 @@ impl Traffic {
         })?;
         Ok(Sent { requests: sent, bytes: sent * self.bytes as u64, elapsed })
     }
+}
+
+/// `many` places of `slots`, each once.
+fn distinct(rng: &mut StdRng, slots: u64, many: u64) -> Vec<u64> {
+    let mut taken = HashSet::new();
+    while taken.len() < many as usize {
+        taken.insert(rng.random_range(0..slots));
+    }
+    let mut places: Vec<u64> = taken.into_iter().collect();
+    // A set has no order of its own that would be the same every time.
+    places.sort_unstable();
+    places.shuffle(rng);
+    places
 }
 
 /// What was sent, and how long it took.
@@ -327,6 +334,10 @@ mod tests {
         mixed.send(&stage, &grounds, 1).unwrap();
         let counted = stage.volume().counters() - before;
         assert_eq!((counted.reads, counted.writes), (52, 48));
+        let in_order = Traffic { places: Places::Sequential, mix: Mix::Writes, ..sets }.kept_full();
+        let before = stage.volume().counters();
+        assert_eq!(in_order.send(&stage, &grounds, 1).unwrap().requests, 10_000);
+        assert_eq!((stage.volume().counters() - before).writes, 10_000);
         let disk = Ticking { volume: Memory::new(1), ticks: Cell::new(0) };
         let grounds = [Ground::lay(&disk, 0, 128 << 20).unwrap()];
         assert!(sets.kept_full().send(&disk, &grounds, 1).is_err(), "a disk takes sets");

@@ -11,8 +11,11 @@ use crate::quantity::{Clock, Lapse, Simulated, Wall};
 use crate::row::Row;
 use crate::spent::{Now, Spent};
 use flash::ftl::fast::{self, Fast};
-use flash::{FtlOptions, Profile, Ssd};
-use psync::{Disk, DiskOptions, Volume};
+use flash::{FtlOptions, Profile, Ssd, X25_E_OVER_PROVISION};
+use psync::{Access, Device as _, Disk, DiskOptions, Volume, Write};
+use rand::rngs::StdRng;
+use rand::seq::index::sample;
+use rand::{Rng, SeedableRng};
 use std::marker::PhantomData;
 use std::path::Path;
 use std::sync::Arc;
@@ -48,7 +51,91 @@ fn larger_drive(run: u32, times: u32) -> Result<Ssd> {
     Ok(ssd.with_pio_max(PIO_MAX))
 }
 
+/// What a drive has gone through before trees come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Past {
+    /// Nothing.
+    New,
+    /// All of it was written, and written again at random places; files that were removed since are still alive for it.
+    Used,
+    /// Nothing, and its write cache is off.
+    Uncached,
+}
+
+/// Blocks of a die of the fitted X25-E: 1 of 50 of the drive's, 1 of 20 where trees are larger.
+pub(crate) fn x25_e_blocks(scale: Scale) -> u32 {
+    if scale == Scale::Trial { 24 } else { 64 }
+}
+
+const MIB: u64 = 1 << 20;
+/// Random writes of one set, and their bytes, that make a drive a used one.
+const AGING_SET: usize = 256;
+const AGING_BYTES: usize = 4096;
+
+/// Writes all of a drive, and then as many pages of it again at random places; then so many bytes become free for files.
+fn wear_in(ssd: &Ssd, room: u64, seed: u64) -> psync::Result<()> {
+    let access = Access { write: true, create: true, direct: true, ..Access::default() };
+    let capacity = ssd.capacity() / MIB * MIB;
+    let chunk = psync::AlignedBuffer::new(MIB as usize);
+    let mut files = Vec::new();
+    for (name, len) in [("others-data", capacity.saturating_sub(room)), ("removed", room.min(capacity))] {
+        let file = ssd.open(name, access)?;
+        for offset in (0..len).step_by(MIB as usize) {
+            ssd.write(&[Write { file, offset, data: &chunk }])?;
+        }
+        files.push((file, len));
+    }
+    let mut rng = StdRng::seed_from_u64(seed);
+    let pages = capacity / AGING_BYTES as u64;
+    let data = &chunk[..AGING_BYTES];
+    for _ in 0..pages / AGING_SET as u64 {
+        let places = sample(&mut rng, pages as usize, AGING_SET);
+        let write = |place: usize| {
+            let offset = (place * AGING_BYTES) as u64;
+            match offset.checked_sub(files[0].1) {
+                Some(offset) => Write { file: files[1].0, offset, data },
+                None => Write { file: files[0].0, offset, data },
+            }
+        };
+        ssd.write(&places.iter().map(write).collect::<Vec<_>>())?;
+    }
+    files.into_iter().try_for_each(|(file, _)| ssd.close(file))?;
+    ssd.remove("removed")?;
+    ssd.sync_directory()?;
+    ssd.drain();
+    Ok(())
+}
+
 impl TreeGround<Simulated> {
+    /// The X25-E as it is fitted to the AS B-tree's table 1, with so many blocks a die, and room for trees if it was used.
+    pub fn on_x25_e(past: Past, (blocks, room): (u32, u64), run: u32) -> Result<Self> {
+        let wrong = |error| Failure::CannotRun(format!("the simulated drive: {error}"));
+        let mut profile = Profile::x25_e();
+        profile.geometry.blocks_per_plane = blocks;
+        if past == Past::Uncached {
+            profile.timing.write_cache_bytes = 0;
+        }
+        let options = FtlOptions { over_provision: X25_E_OVER_PROVISION, ..FtlOptions::default() };
+        let ssd = Ssd::new(profile, options, u64::from(run)).map_err(wrong)?.with_pio_max(PIO_MAX);
+        if past == Past::Used {
+            wear_in(&ssd, room, u64::from(run))?;
+        }
+        Ok(Self::over(ssd))
+    }
+
+    /// The same in the size that the experiments with one index need: room for 60 % of it.
+    pub fn on_small_x25_e(past: Past, scale: Scale, run: u32) -> Result<Self> {
+        let blocks = x25_e_blocks(scale);
+        Self::on_x25_e(past, (blocks, u64::from(blocks) * 6 * MIB), run)
+    }
+
+    /// The S470 as it is fitted to the CB-tree's table 4.
+    pub fn on_s470(run: u32) -> Result<Self> {
+        let wrong = |error| Failure::CannotRun(format!("the simulated drive: {error}"));
+        let ssd = Ssd::new(Profile::s470(), FtlOptions::default(), u64::from(run)).map_err(wrong)?;
+        Ok(Self::over(ssd.with_pio_max(PIO_MAX)))
+    }
+
     /// A new simulated drive with page mapping.
     pub fn on_ssdsim(run: u32) -> Result<Self> {
         Self::on_larger_ssdsim(run, 1)
@@ -243,20 +330,18 @@ impl TreeSize {
 
 /// A stream of uniform keys.
 pub(crate) struct UniformKeys {
-    state: rand::rngs::StdRng,
+    state: StdRng,
     keys: u64,
 }
 
 impl UniformKeys {
     /// Of a tree of so many records, the free keys between them included.
     pub fn new(seed: u64, records: u64) -> Self {
-        use rand::SeedableRng;
-        Self { state: rand::rngs::StdRng::seed_from_u64(seed), keys: 2 * records }
+        Self { state: StdRng::seed_from_u64(seed), keys: 2 * records }
     }
 
     /// Any key.
     pub fn next(&mut self) -> u64 {
-        use rand::Rng;
         self.state.random_range(0..self.keys)
     }
 
@@ -267,7 +352,6 @@ impl UniformKeys {
 
     /// Between 0 and 1.
     pub fn chance(&mut self) -> f64 {
-        use rand::Rng;
         self.state.random()
     }
 }

@@ -131,6 +131,10 @@ impl State {
             let what = "the journal of files is not kept with Content::Tags; power loss needs Content::Full";
             return Err(Error::Invalid(format!("{}: {what}", self.describe())));
         }
+        if self.profile.timing.write_cache_bytes > 0 {
+            let what = "what a write cache loses with the power is not simulated";
+            return Err(Error::Invalid(format!("{}: {what}", self.describe())));
+        }
         let mut flash = self.flash.clone();
         flash.nand_mut().power_loss(seed);
         flash.settle();
@@ -481,7 +485,12 @@ impl State {
         self.counters.syncs += 1;
         self.flash.begin_request(RequestKind::Command, 0);
         self.pass_time();
-        self.commit_journal().map_err(|error| error.told("sync", name, None))
+        self.commit_journal().map_err(|error| error.told("sync", name, None))?;
+        if self.deferred.is_none() {
+            let latencies = &mut self.latencies;
+            self.clock.empty_cache(|kind, latency| latencies.note(kind, latency));
+        }
+        Ok(())
     }
 
     /// All changes of files so far become durable.
@@ -505,7 +514,9 @@ impl State {
         self.broken = false;
         self.flash.begin_request(RequestKind::Command, 0);
         for page in self.files.release_freed() {
-            self.layer.trim(&mut self.flash, page)?;
+            if self.profile.trim {
+                self.layer.trim(&mut self.flash, page)?;
+            }
         }
         self.pass_time();
         Ok(())

@@ -1,4 +1,4 @@
-//! E9: the OpenSSD board of the CB-tree paper, simulated (CB-tree, table 4).
+//! E9: the OpenSSD board and the S470 of the CB-tree paper, simulated (CB-tree, table 4).
 
 use super::{Card, Device, Parameter, Scale, Study};
 use crate::chart::{Axis, Chart, Line, Scaling};
@@ -43,6 +43,12 @@ const WORKLOADS: [(Places, Mix, usize, f64); 4] = [
     (Places::Random, Mix::Writes, 4 << 10, 2.5),
 ];
 const BOARD: &str = "simulated board";
+/// The drive that the buffered trees were measured on.
+const DRIVE: &str = "simulated S470";
+/// Bytes of a sequential request to it: one at a time, smaller ones cannot reach what the paper measured.
+const DRIVE_SEQUENTIAL_BYTES: usize = 1 << 20;
+/// The paper's MB/s of the drive, in the order of [`NAMES`].
+const DRIVE_PUBLISHED: [f64; 4] = [225.0, 66.5, 16.5, 20.0];
 /// How far from the paper's figures is near enough.
 const NEAR: f64 = 0.25;
 
@@ -57,7 +63,11 @@ impl Study for OpenSsd {
 
     fn parameters(&self, scale: Scale, _: Device) -> Vec<Parameter> {
         vec![
-            Parameter::new("sequential requests", "not told", "32 KiB, one at a time"),
+            Parameter::new(
+                "sequential requests",
+                "not told",
+                "32 KiB (board) and 1 MiB (S470), one at a time",
+            ),
             Parameter::new("random requests", "4 KB", "4 KiB, one at a time"),
             Parameter::new("requests a point", "not told", requests(scale).to_string()),
             Parameter::new(
@@ -74,10 +84,21 @@ impl Study for OpenSsd {
             let traffic = Traffic { flow: Flow::Sets, mix, places, bytes, depth: 1, requests };
             Point::new(BOARD, index as f64, traffic)
         };
-        let points: Vec<_> = WORKLOADS.into_iter().enumerate().map(point).collect();
-        let profile = Profile::open_ssd();
-        let quarter = profile.geometry.bytes() / 4;
-        sweep(laboratory, &points, |run| laboratory.on_drive(profile.clone(), quarter, run))
+        let mut points: Vec<_> = WORKLOADS.into_iter().enumerate().map(point).collect();
+        let mut rows = Rows(Vec::new());
+        for (profile, series) in [(Profile::open_ssd(), BOARD), (Profile::s470(), DRIVE)] {
+            for point in &mut points {
+                series.clone_into(&mut point.series);
+                if series == DRIVE && point.traffic.places == Places::Sequential {
+                    point.traffic.bytes = DRIVE_SEQUENTIAL_BYTES;
+                }
+            }
+            let quarter = profile.geometry.bytes() / 4;
+            rows.0.extend(
+                sweep(laboratory, &points, |run| laboratory.on_drive(profile.clone(), quarter, run))?.0,
+            );
+        }
+        Ok(rows)
     }
 
     fn judge<C: Clock>(&self, rows: &Rows<C>, _: Device) -> std::result::Result<Judgement, Missing> {
@@ -93,6 +114,19 @@ impl Study for OpenSsd {
                 off.abs() <= NEAR,
             );
         }
+        if rows.series().contains(&DRIVE) {
+            for (index, paper) in DRIVE_PUBLISHED.into_iter().enumerate() {
+                let found = rows.median(DRIVE, index as f64, Row::bandwidth)?;
+                let off = found.number() / 1e6 / paper - 1.0;
+                judgement.check(
+                    &format!("S470, {}", NAMES[index]),
+                    &format!("S470, {}: within 25 % of the drive's", NAMES[index]),
+                    &format!("{paper} MB/s"),
+                    format!("{}, {:+.0} %", megabytes(found), off * 100.0),
+                    off.abs() <= NEAR,
+                );
+            }
+        }
         Ok(judgement)
     }
 
@@ -103,6 +137,10 @@ impl Study for OpenSsd {
         };
         let points = WORKLOADS.into_iter().enumerate().map(paper).collect();
         lines.insert(0, Line { name: "the paper's board".into(), paired: false, points });
+        let paper =
+            |(index, paper): (usize, f64)| (index as f64, Spread { median: paper, min: paper, max: paper });
+        let points = DRIVE_PUBLISHED.into_iter().enumerate().map(paper).collect();
+        lines.push(Line { name: "the paper's S470".into(), paired: false, points });
         Ok(Chart {
             title: CARD.title.into(),
             x: Axis { label: "workload".into(), scale: Scaling::Names(NAMES) },

@@ -1,14 +1,15 @@
 //! E21: which part of an insertion's time goes to writes, and how often the write buffer is hit (AS B-tree, table 2).
 
 use super::{Card, Cause, Device, Parameter, Scale, Study};
-use crate::as_suite::{self, AS, Act, IN_PLACE, IN_PLACE_SETS, Recipe, claim, node_len};
+use crate::as_suite::{self, AS, Act, IN_PLACE, IN_PLACE_SETS, Recipe, X25_E, claim, node_len};
 use crate::chart::{Axis, Chart, Line, Scaling, number};
 use crate::failure::Result;
 use crate::judgement::Judgement;
 use crate::laboratory::Laboratory;
 use crate::quantity::{Clock, Simulated, Wall};
 use crate::row::{Missing, Row, Rows};
-use crate::tree_ground::TreeGround;
+use crate::tree_ground::{Past, TreeGround};
+use crate::wording::times;
 
 pub(super) struct WriteShare;
 
@@ -29,6 +30,7 @@ static CARD: Card = Card {
                writes. (That reads are faster, too, the paper puts down to simpler code; the same reads should take the same time.)",
     absent: &[(Device::Nand, "the B+-tree overwrites pages, which raw flash cannot")],
     causes: &[
+        Cause { device: Device::Ssdsim, key: "X25-E", text: as_suite::X25_E_CACHE },
         Cause {
             device: Device::Ssdsim,
             key: "same-reads",
@@ -48,6 +50,40 @@ fn recipes() -> Vec<Recipe> {
     [IN_PLACE, AS, IN_PLACE_SETS].map(|which| Recipe { which, keys: 256, cached: 0 }).to_vec()
 }
 
+/// Table 2 on the drive that it was measured on, as far as that can be had: writes are judged on a drive that was used.
+fn judge_on_x25_e<C: Clock>(judgement: &mut Judgement, rows: &Rows<C>) -> std::result::Result<(), Missing> {
+    for (past, drive) in X25_E {
+        let line = as_suite::series(drive, Act::Insert, 256);
+        if !rows.series().contains(&line.as_str()) {
+            continue;
+        }
+        let each = |at, name: &str| rows.median(&line, at, |row| row.count(name) / row.requests as f64);
+        let (write, write_in_place) = (each(AS, "write_us")?, each(IN_PLACE, "write_us")?);
+        let told =
+            format!("{} and {} us: {}", number(write_in_place), number(write), times(write_in_place / write));
+        let claim = format!(
+            "{drive}: what writes take the B+-tree, by what they take the AS B-tree (table 2: 10 s and 5 s)"
+        );
+        let key = format!("{drive}, writes");
+        if past == Past::Used {
+            judgement.band(&key, &claim, told, [write_in_place / write], OF_WRITES);
+        } else {
+            judgement.report(&key, &claim, "1.8 to 2.2", told);
+        }
+        let (read, read_in_place) = (each(AS, "read_us")?, each(IN_PLACE, "read_us")?);
+        judgement.report(
+            &format!("{drive}, reads"),
+            &format!("{drive}: what reads take the B+-tree, by what they take the AS B-tree"),
+            "1.21 (680 and 560 us)",
+            format!("{} and {} us: {}", number(read_in_place), number(read), times(read_in_place / read)),
+        );
+    }
+    Ok(())
+}
+
+/// Table 2's 10 s by its 5 s, which are whole seconds: a tenth to each side.
+const OF_WRITES: std::ops::RangeInclusive<f64> = 1.8..=2.2;
+
 impl Study for WriteShare {
     fn card(&self) -> &'static Card {
         &CARD
@@ -65,7 +101,11 @@ impl Study for WriteShare {
 
     fn on_ssdsim(&self, laboratory: &Laboratory) -> Result<Rows<Simulated>> {
         let how = ("", true);
-        as_suite::measure(laboratory, Device::Ssdsim, how, &recipes(), &[Act::Insert], TreeGround::on_ssdsim)
+        let acts = [Act::Insert];
+        let mut rows =
+            as_suite::measure(laboratory, Device::Ssdsim, how, &recipes(), &acts, TreeGround::on_ssdsim)?;
+        rows.0.extend(as_suite::measure_on_x25_e(laboratory, &acts)?.0);
+        Ok(rows)
     }
 
     fn judge<C: Clock>(&self, rows: &Rows<C>, device: Device) -> std::result::Result<Judgement, Missing> {
@@ -124,6 +164,7 @@ impl Study for WriteShare {
             number(sets),
         );
         as_suite::as_foretold(&mut judgement, rows, SERIES)?;
+        judge_on_x25_e(&mut judgement, rows)?;
         Ok(judgement)
     }
 

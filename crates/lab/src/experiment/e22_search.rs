@@ -1,14 +1,16 @@
 //! E22: search by structure and write buffer (AS B-tree, figure 10).
 
 use super::{Card, Cause, Device, Parameter, Scale, Study};
-use crate::as_suite::{self, AS, Act, BFTL, BFTL_LONG, IN_PLACE, Recipe, WRITE_BUFFERS, claim, series};
+use crate::as_suite::{
+    self, AS, Act, BFTL, BFTL_LONG, IN_PLACE, Recipe, WRITE_BUFFERS, X25_E, claim, series,
+};
 use crate::chart::{Chart, number};
 use crate::failure::Result;
 use crate::judgement::Judgement;
 use crate::laboratory::Laboratory;
 use crate::quantity::{Clock, Quantity, Simulated, Wall};
 use crate::row::{Missing, Row, Rows};
-use crate::tree_ground::TreeGround;
+use crate::tree_ground::{Past, TreeGround};
 use crate::wording::times;
 
 pub(super) struct Search;
@@ -67,7 +69,9 @@ impl Study for Search {
         let recipes = Recipe::grid(fanouts(laboratory.scale, Device::Ssdsim));
         let acts = [Act::Insert, Act::Search];
         let ground = TreeGround::on_ssdsim;
-        as_suite::measure(laboratory, Device::Ssdsim, ("", false), &recipes, &acts, ground)
+        let mut rows = as_suite::measure(laboratory, Device::Ssdsim, ("", false), &recipes, &acts, ground)?;
+        rows.0.extend(as_suite::measure_on_x25_e(laboratory, &acts)?.0);
+        Ok(rows)
     }
 
     fn judge<C: Clock>(&self, rows: &Rows<C>, device: Device) -> std::result::Result<Judgement, Missing> {
@@ -138,6 +142,28 @@ impl Study for Search {
             "1.37 and 1.49",
             format!("{} and {sectors:.2}", times(short / whole)),
         );
+        for (past, drive) in X25_E {
+            let line = series(drive, Act::Search, 256);
+            if past != Past::Used || !rows.series().contains(&line.as_str()) {
+                continue;
+            }
+            let time = |at| rows.median(&line, at, Row::latency);
+            let (ratio, bftl) = (time(AS)?.over(time(IN_PLACE)?), time(BFTL_LONG)?.over(time(IN_PLACE)?));
+            judgement.check(
+                &format!("{drive}, same"),
+                &format!("{drive}: the AS B-tree's searches take what the B+-tree's take, within 5 %"),
+                "nearly the same",
+                times(ratio),
+                (ratio - 1.0).abs() <= 0.05,
+            );
+            judgement.check(
+                &format!("{drive}, bftl"),
+                &format!("{drive}: BFTL's searches (C = 3) take longer than the B+-tree's"),
+                "37 % more reads",
+                times(bftl),
+                bftl > 1.0,
+            );
+        }
         Ok(judgement)
     }
 

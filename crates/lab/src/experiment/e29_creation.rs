@@ -65,6 +65,7 @@ const CAUSES: &[Cause] = &[
 const SWEEP: &str = "by s: ";
 const BUFFERS: &str = "by buffer: ";
 const FLASH: &str = "by flash: ";
+const S470: &str = "by S470: ";
 const SWEPT: [System; 2] = [System::Ibsf, System::Cb];
 const SHARES: [f64; 11] = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
 const PAGES: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
@@ -81,11 +82,13 @@ fn measure<C: Clock>(
     mut ground: impl FnMut(u32) -> Result<TreeGround<C>>,
     // Drives whose collector has something to do.
     mut small: Option<impl FnMut(u32) -> Result<TreeGround<C>>>,
+    // The drive that the paper measured on.
+    mut s470: Option<impl FnMut(u32) -> Result<TreeGround<C>>>,
 ) -> Result<Rows<C>> {
     let (runs, divisor) = (runs::<C>(laboratory.scale), divisor(laboratory.scale, device));
     // Sweeps are asked for counts of pages, which a simulated drive tells as well and in less time.
     let swept = device == Device::Ssdsim;
-    let points = 4 * 5 + if swept { 4 * 10 + SWEPT.len() * SHARES.len() + 2 * PAGES.len() } else { 0 };
+    let points = 4 * 5 + if swept { 4 * 20 + SWEPT.len() * SHARES.len() + 2 * PAGES.len() } else { 0 };
     laboratory.expect(points * runs as usize);
     let mut rows = Vec::new();
     for run in 0..runs {
@@ -100,6 +103,13 @@ fn measure<C: Clock>(
                 replayed.total().and(replayed.flush).row(&format!("{FLASH}{series}"), at, run)
             };
             rows.extend(replay_each(round, &System::PUBLISHED, false, small, all)?);
+        }
+        if let Some(s470) = &mut s470 {
+            let of_s470 = |replayed: &Replayed, series: &str, at, run| {
+                created(replayed, &format!("{S470}{series}"), at, run)
+            };
+            let all = [System::PUBLISHED, System::VARIANTS].concat();
+            rows.extend(replay_each(round, &all, false, s470, of_s470)?);
         }
         for system in SWEPT {
             for share in SHARES {
@@ -168,6 +178,40 @@ fn judge_variants<C: Clock>(rows: &Rows<C>, judgement: &mut Judgement) -> std::r
     Ok(())
 }
 
+/// Figure 13 on the fitted S470.
+fn judge_on_s470<C: Clock>(rows: &Rows<C>, judgement: &mut Judgement) -> std::result::Result<(), Missing> {
+    let name = |system: System| format!("{S470}{}", system.name());
+    if !rows.series().contains(&name(System::Cb).as_str()) {
+        return Ok(());
+    }
+    for (at, key) in ["msr", "exchange", "tpcc", "tpce"].into_iter().enumerate() {
+        let time = |system: System| rows.median(&name(system), at as f64, |row| row.elapsed_us);
+        let cb = time(System::Cb)?;
+        let told = |systems: &[System]| -> std::result::Result<String, Missing> {
+            let each = systems.iter().map(|system| {
+                let name = system.name().trim_start_matches("by variant: ");
+                Ok(format!("{name} {}", number(time(*system)?.over(cb))))
+            });
+            Ok(each.collect::<std::result::Result<Vec<_>, Missing>>()?.join(", "))
+        };
+        let ratio = time(System::Ibsf)?.over(cb);
+        let (key, claim) =
+            (format!("S470, ibsf-{key}"), format!("S470, {}: IBSF's time by the CB-tree's", NAMES[at]));
+        match at {
+            0 | 2 => judgement.band(&key, &claim, number(ratio), [ratio], OF_IBSF),
+            3 => judgement.check(&key, &claim, "22.8 % faster: 1.3 x", number(ratio), ratio > 1.0),
+            _ => judgement.report(&key, &claim, "drawn, not told", number(ratio)),
+        }
+        judgement.report(
+            &format!("{key}, others"),
+            &format!("S470, {}: all times by the CB-tree's, other readings last", NAMES[at]),
+            "IBSF and the CB-tree are the fastest",
+            format!("{}; {}", told(&System::PUBLISHED)?, told(&System::VARIANTS)?),
+        );
+    }
+    Ok(())
+}
+
 /// Where a line that ascends crosses 1 first, between points by proportion.
 fn crossing(ratios: &[(f64, f64)]) -> Option<f64> {
     let crosses = |pair: &&[(f64, f64)]| pair[0].1 > 1.0 && pair[1].1 <= 1.0;
@@ -196,6 +240,11 @@ impl Study for Creation {
                 "flash operations of an S470",
                 "those of a simulated drive of 128 MiB with page mapping",
             ),
+            Parameter::new(
+                "drive",
+                "S470",
+                "the simulated drive; and the S470 as it is fitted to table 4 (docs/flash.md)",
+            ),
             Parameter::new("LU-tree's victim", "least recently inserted", "the same"),
             Parameter::new(
                 "CB-tree",
@@ -208,11 +257,12 @@ impl Study for Creation {
 
     fn on_disk(&self, laboratory: &Laboratory) -> Result<Rows<Wall>> {
         let none = None::<fn(u32) -> Result<TreeGround<Wall>>>;
-        measure(laboratory, Device::Disk, |_| laboratory.trees_on_disk(), none)
+        measure(laboratory, Device::Disk, |_| laboratory.trees_on_disk(), none, none)
     }
 
     fn on_ssdsim(&self, laboratory: &Laboratory) -> Result<Rows<Simulated>> {
-        measure(laboratory, Device::Ssdsim, TreeGround::on_ssdsim, Some(TreeGround::on_small_ssdsim))
+        let (small, s470) = (Some(TreeGround::on_small_ssdsim), Some(TreeGround::on_s470));
+        measure(laboratory, Device::Ssdsim, TreeGround::on_ssdsim, small, s470)
     }
 
     fn judge<C: Clock>(&self, rows: &Rows<C>, device: Device) -> std::result::Result<Judgement, Missing> {
@@ -256,6 +306,7 @@ impl Study for Creation {
             return Ok(judgement);
         }
         judge_variants(rows, &mut judgement)?;
+        judge_on_s470(rows, &mut judgement)?;
         let by_share = |system: System| rows.line(&format!("{SWEEP}{}", system.name()), |row| row.elapsed_us);
         let (cb, ibsf) = (by_share(System::Cb)?, by_share(System::Ibsf)?);
         let by_ibsf: Vec<(f64, f64)> =

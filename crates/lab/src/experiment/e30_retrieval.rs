@@ -27,12 +27,13 @@ static CARD: Card = Card {
     causes: CAUSES,
 };
 
+const IN_THE_BUFFER: &str = "a 40th of the trace like TPC-E writes 3,089 records, of which the buffers of the others hold up to 1,024: a search for one of these \
+                             reads nothing, and they read 0.73 nodes a search where the CB-tree reads 0.78. At std the buffers are a smaller share, and \
+                             the CB-tree is ahead in every trace: that run could have refuted this";
+
 const CAUSES: &[Cause] = &[
-    Cause {
-        device: Device::Ssdsim,
-        key: "others",
-        text: "not known. The other trees' times are within 4 % of the CB-tree's in the trace like TPC-E, where few writes come between reads",
-    },
+    Cause { device: Device::Ssdsim, key: "others", text: IN_THE_BUFFER },
+    Cause { device: Device::Ssdsim, key: "S470, others", text: IN_THE_BUFFER },
     Cause {
         device: Device::Disk,
         key: "others",
@@ -43,9 +44,13 @@ const CAUSES: &[Cause] = &[
 const SYSTEMS: [System; 6] =
     [System::BTree, System::BTreeLru, System::Lu, System::Ibsf, System::AsTree, System::Cb];
 
+/// Lines on the fitted S470 begin so; charts leave them out.
+const S470: &str = "by S470: ";
+
 fn measure<C: Clock>(
     laboratory: &Laboratory,
     device: Device,
+    drive: &str,
     mut ground: impl FnMut(u32) -> Result<TreeGround<C>>,
 ) -> Result<Rows<C>> {
     let (runs, divisor) = (runs::<C>(laboratory.scale), divisor(laboratory.scale, device));
@@ -53,8 +58,9 @@ fn measure<C: Clock>(
     let mut rows = Vec::new();
     for run in 0..runs {
         let round = Round { laboratory, divisor, run };
-        let searches =
-            |replayed: &Replayed, series: &str, at, run| replayed.of(Op::Search).row(series, at, run);
+        let searches = |replayed: &Replayed, series: &str, at, run| {
+            replayed.of(Op::Search).row(&format!("{drive}{series}"), at, run)
+        };
         rows.extend(replay_each(round, &SYSTEMS, true, &mut ground, searches)?);
     }
     Ok(Rows(rows))
@@ -64,6 +70,46 @@ fn measure<C: Clock>(
 fn hit_rate<C: Clock>(row: &Row<C>) -> f64 {
     let hits = row.count("node_hits");
     hits / (hits + row.count("node_reads"))
+}
+
+/// Figure 14 on a drive.
+fn judge_times<C: Clock>(
+    rows: &Rows<C>,
+    judgement: &mut Judgement,
+    (drive, told): (&str, &str),
+) -> std::result::Result<(), Missing> {
+    let keys = ["msr", "exchange", "tpcc", "tpce"];
+    let time = |system: System, at: usize| {
+        rows.median(&format!("{drive}{}", system.name()), at as f64, |row| row.elapsed_us)
+    };
+    for (at, key) in keys.into_iter().enumerate() {
+        let ratio = time(System::Cb, at)?.over(time(System::BTree, at)?);
+        judgement.check(
+            &format!("{told}btree-{key}"),
+            &format!("{told}{}: the CB-tree takes at most 0.75 of the B-tree's time", NAMES[at]),
+            if at == 3 { "0.352" } else { "about 0.5" },
+            number(ratio),
+            ratio <= 0.75,
+        );
+    }
+    for (at, key) in keys.into_iter().enumerate() {
+        let cb = time(System::Cb, at)?;
+        let others =
+            [System::Lu, System::Ibsf, System::AsTree].map(|system| Ok((system.name(), time(system, at)?)));
+        let others = others.into_iter().collect::<std::result::Result<Vec<_>, Missing>>()?;
+        let ratios = others.iter().map(|(name, time)| format!("{name} {}", number(time.over(cb))));
+        judgement.check(
+            &format!("{told}others-{key}"),
+            &format!(
+                "{told}{}: the CB-tree is faster than the other buffered trees: their times by its",
+                NAMES[at]
+            ),
+            "much faster",
+            ratios.collect::<Vec<_>>().join(", "),
+            others.iter().all(|(_, time)| time.over(cb) > 1.0),
+        );
+    }
+    Ok(())
 }
 
 impl Study for Retrieval {
@@ -79,43 +125,20 @@ impl Study for Retrieval {
     }
 
     fn on_disk(&self, laboratory: &Laboratory) -> Result<Rows<Wall>> {
-        measure(laboratory, Device::Disk, |_| laboratory.trees_on_disk())
+        measure(laboratory, Device::Disk, "", |_| laboratory.trees_on_disk())
     }
 
     fn on_ssdsim(&self, laboratory: &Laboratory) -> Result<Rows<Simulated>> {
-        measure(laboratory, Device::Ssdsim, TreeGround::on_ssdsim)
+        let mut rows = measure(laboratory, Device::Ssdsim, "", TreeGround::on_ssdsim)?;
+        rows.0.extend(measure(laboratory, Device::Ssdsim, S470, TreeGround::on_s470)?.0);
+        Ok(rows)
     }
 
     fn judge<C: Clock>(&self, rows: &Rows<C>, _: Device) -> std::result::Result<Judgement, Missing> {
         let mut judgement = Judgement::default();
-        for (at, key) in ["msr", "exchange", "tpcc", "tpce"].into_iter().enumerate() {
-            let time = |system: System| rows.median(system.name(), at as f64, |row| row.elapsed_us);
-            let ratio = time(System::Cb)?.over(time(System::BTree)?);
-            judgement.check(
-                &format!("btree-{key}"),
-                &format!("{}: the CB-tree takes at most 0.75 of the B-tree's time", NAMES[at]),
-                if at == 3 { "0.352" } else { "about 0.5" },
-                number(ratio),
-                ratio <= 0.75,
-            );
-        }
-        for (at, key) in ["msr", "exchange", "tpcc", "tpce"].into_iter().enumerate() {
-            let time = |system: System| rows.median(system.name(), at as f64, |row| row.elapsed_us);
-            let cb = time(System::Cb)?;
-            let others =
-                [System::Lu, System::Ibsf, System::AsTree].map(|system| Ok((system.name(), time(system)?)));
-            let others = others.into_iter().collect::<std::result::Result<Vec<_>, Missing>>()?;
-            let told = others.iter().map(|(name, time)| format!("{name} {}", number(time.over(cb))));
-            judgement.check(
-                &format!("others-{key}"),
-                &format!(
-                    "{}: the CB-tree is faster than the other buffered trees: their times by its",
-                    NAMES[at]
-                ),
-                "much faster",
-                told.collect::<Vec<_>>().join(", "),
-                others.iter().all(|(_, time)| time.over(cb) > 1.0),
-            );
+        judge_times(rows, &mut judgement, ("", ""))?;
+        if rows.series().contains(&format!("{S470}{}", System::Cb.name()).as_str()) {
+            judge_times(rows, &mut judgement, (S470, "S470, "))?;
         }
         for (at, key, judged) in
             [(0, "msr", true), (2, "tpcc", true), (1, "exchange", false), (3, "tpce", false)]

@@ -135,13 +135,13 @@ impl Study for LivePages {
 
     fn on_nand(&self, laboratory: &Laboratory) -> Result<Rows<Simulated>> {
         let count = inserts(laboratory.scale);
-        laboratory.expect(RIVALS.len() * (1 + 2 * Simulated::RUNS as usize));
+        laboratory.expect((RIVALS.len() + 1) * (1 + 2 * Simulated::RUNS as usize));
         let mut rows = Vec::new();
         for run in 0..Simulated::RUNS {
             // Ascending keys are the same in every run.
             for ratio in RATIOS.into_iter().filter(|ratio| *ratio > 0 || run == 0) {
                 let keys = keys(ratio, run, count);
-                for rival in RIVALS {
+                for rival in RIVALS.into_iter().chain([Rival::Dipl16]) {
                     laboratory.step(&format!("{}, {ratio} % random", rival.name()))?;
                     rows.push(rival.plant(run)?.grow(rival.name(), ratio as f64, run, &keys)?);
                 }
@@ -195,6 +195,14 @@ impl Study for LivePages {
         }
         let wandering = pages(Rival::Wandering)?;
         let (dipl, mu, lsb) = (pages(Rival::Dipl)?, pages(Rival::MuStar)?, pages(Rival::Lsb)?);
+        if rows.series().contains(&Rival::Dipl16.name()) {
+            judgement.report(
+                "dipl-16",
+                "d-IPL with blocks of 16 pages: pages at 0, 50, 100 %",
+                "1574, 1720, 1834 (blocks not told)",
+                pages(Rival::Dipl16)?.map(number).join(", "),
+            );
+        }
         judgement.check(
             "wandering-0",
             "wandering tree at 0 %: 794 pages, 2 more or less",

@@ -93,12 +93,12 @@ impl Study for FlashOperations {
         let count = inserts(laboratory.scale);
         // A second file of random keys shows how little chance matters.
         let runs = laboratory.scale.pick(2, Simulated::RUNS, Simulated::RUNS);
-        laboratory.expect(RIVALS.len() * (1 + 2 * runs as usize));
+        laboratory.expect((RIVALS.len() + 1) * (1 + 2 * runs as usize));
         let mut rows = Vec::new();
         for run in 0..runs {
             for ratio in RATIOS.into_iter().filter(|ratio| *ratio > 0 || run == 0) {
                 let keys = keys(ratio, run, count);
-                for rival in RIVALS {
+                for rival in RIVALS.into_iter().chain([Rival::Dipl16]) {
                     laboratory.step(&format!("{}, {ratio} % random", rival.name()))?;
                     rows.push(rival.plant(run)?.grow(rival.name(), ratio as f64, run, &keys)?);
                 }
@@ -199,6 +199,16 @@ impl Study for FlashOperations {
                 "every count rises",
                 all.iter().map(|counts| told(*counts)).collect::<Vec<_>>().join("; "),
                 all.iter().all(|counts| rises(*counts)),
+            );
+        }
+        if rows.series().contains(&Rival::Dipl16.name()) {
+            let all = ["reads", "writes", "erases"].map(|what| count(Rival::Dipl16, what).map(told));
+            let all = all.into_iter().collect::<std::result::Result<Vec<_>, Missing>>()?;
+            judgement.report(
+                "dipl-16",
+                "d-IPL with blocks of 16 pages: reads; writes; erases",
+                "blocks not told",
+                all.join("; "),
             );
         }
         let mu = ["reads", "writes", "erases"].map(|what| count(Rival::MuStar, what));

@@ -90,12 +90,12 @@ impl Study for RawTimes {
     fn on_nand(&self, laboratory: &Laboratory) -> Result<Rows<Simulated>> {
         let count = inserts(laboratory.scale);
         let runs = laboratory.scale.pick(2, Simulated::RUNS, Simulated::RUNS);
-        laboratory.expect(RIVALS.len() * (1 + 2 * runs as usize));
+        laboratory.expect((RIVALS.len() + 1) * (1 + 2 * runs as usize));
         let mut rows = Vec::new();
         for run in 0..runs {
             for ratio in RATIOS.into_iter().filter(|ratio| *ratio > 0 || run == 0) {
                 let keys = keys(ratio, run, count);
-                for rival in RIVALS {
+                for rival in RIVALS.into_iter().chain([Rival::Dipl16]) {
                     laboratory.step(&format!("{}, {ratio} % random", rival.name()))?;
                     let mut tree = rival.plant(run)?;
                     rows.push(tree.grow(rival.name(), ratio as f64, run, &keys)?);
@@ -188,6 +188,15 @@ impl Study for RawTimes {
             format!("{} against {}", told(mu), named(worst)),
             (0..3).all(|index| mu[index] >= worst[index].0),
         );
+        if rows.series().contains(&Rival::Dipl16.name()) {
+            let (fill, find) = (times(Rival::Dipl16.name())?, times(&search(Rival::Dipl16))?);
+            judgement.report(
+                "dipl-16",
+                "d-IPL with blocks of 16 pages: filling; searches, us",
+                "blocks not told",
+                format!("{}; {}", told(fill), told(find)),
+            );
+        }
         for (key, rival) in [("dipl-search", Rival::Dipl), ("lsb-search", Rival::Lsb)] {
             let times = of(&find, rival);
             judgement.check(

@@ -40,7 +40,7 @@ const LABELS: &[Label] = &[
     fitted(1, "the drive's geometry was chosen so"),
     fitted(2, "the drive's channels, and its controller's time for a request, were chosen so"),
     fitted(3, "what mingling costs the drive was chosen so"),
-    label(9, "", Kind::Calibration, "the board's times were chosen so"),
+    label(9, "", Kind::Calibration, "the board's and the drive's times were chosen so"),
     ours(4, "ordered", "the order of writes is emulated; the paper's is the file system's"),
     ours(6, "psync-once", "the paper gives no figure for it"),
     built(10, "found", "a search finds what is there"),
