@@ -49,6 +49,7 @@ mod e40_channels;
 mod e41_wear;
 mod e42_tree_channels;
 mod e43_many_keys;
+mod e44_gathered;
 mod e46_oltp_mix;
 mod e47_as_space;
 mod labels;
@@ -355,6 +356,7 @@ pub fn all() -> &'static [&'static dyn Experiment] {
         &e41_wear::FlashWear,
         &e42_tree_channels::TreeChannels,
         &e43_many_keys::ManyKeys,
+        &e44_gathered::Gathered,
         &e46_oltp_mix::OltpMix,
         &e47_as_space::AsSpace,
     ]

@@ -1,4 +1,4 @@
-//! A packed R-tree of points on a volume: window queries of many windows at once, by MPSearch. (Guttman, SIGMOD 1984, packed as
+//! A packed R-tree of points on a volume: many windows, and the neighbours of many points, at once, by MPSearch. (Guttman, SIGMOD 1984, packed as
 //! Leutenegger, Lopez and Edgington do, ICDE 1997: sorted by x, cut into slices, each sorted by y. The MPSearch paper
 //! names the R-tree first among the trees that it is for.)
 //!
@@ -8,6 +8,8 @@
 //! inner entry: least x, least y, most x, most y (4 bytes each), page of the child (8)
 //! ```
 //! Invariant: an entry of an inner page covers all points below it, bounds included.
+
+mod nearest;
 
 use crate::failure::Result;
 use mpsearch::{Tree, Visit};
@@ -141,6 +143,26 @@ impl PackedRTree {
         }
     }
 
+    /// Pages with one parallel read.
+    fn read_pages(&self, pages: &[u64], leaves: bool) -> Result<Vec<Arc<Entries>>> {
+        let mut buffers: Vec<AlignedBuffer> = pages.iter().map(|_| AlignedBuffer::new(PAGE)).collect();
+        let each = pages.iter().zip(&mut buffers);
+        let mut set: Vec<Read<'_>> =
+            each.map(|(page, buffer)| Read { file: self.file, offset: page * PAGE as u64, buffer }).collect();
+        self.volume.read(&mut set)?;
+        Ok(buffers.iter().map(|buffer| Arc::new(decode(buffer, leaves))).collect())
+    }
+
+    /// The nodes of a group; one to which several stretches of queries go is read once.
+    fn read_group(&self, height: usize, group: &[Visit<u64>]) -> Result<Vec<Arc<Entries>>> {
+        let mut pages: Vec<u64> = group.iter().map(|visit| visit.place).collect();
+        pages.sort_unstable();
+        pages.dedup();
+        let nodes = self.read_pages(&pages, height == 0)?;
+        let node = |visit: &Visit<u64>| Arc::clone(&nodes[pages.partition_point(|page| *page < visit.place)]);
+        Ok(group.iter().map(node).collect())
+    }
+
     /// The records in each of the windows, in no order. Windows that are near each other should follow each other.
     pub fn search(&self, windows: &[Window], pio_max: usize) -> Result<Vec<Vec<u64>>> {
         let mut search = Search { tree: self, windows, found: vec![Vec::new(); windows.len()] };
@@ -174,21 +196,8 @@ impl Tree for Search<'_> {
     type Node = Arc<Entries>;
     type Error = crate::failure::Failure;
 
-    /// A page to which several runs of windows go is read once for the group.
     fn read(&mut self, height: usize, group: &[Visit<u64>]) -> Result<Vec<Arc<Entries>>> {
-        let mut pages: Vec<u64> = group.iter().map(|visit| visit.place).collect();
-        pages.sort_unstable();
-        pages.dedup();
-        let mut buffers: Vec<AlignedBuffer> = pages.iter().map(|_| AlignedBuffer::new(PAGE)).collect();
-        let file = self.tree.file;
-        let each = pages.iter().zip(&mut buffers);
-        let mut set: Vec<Read<'_>> =
-            each.map(|(page, buffer)| Read { file, offset: page * PAGE as u64, buffer }).collect();
-        self.tree.volume.read(&mut set)?;
-        let nodes: Vec<Arc<Entries>> =
-            buffers.iter().map(|buffer| Arc::new(decode(buffer, height == 0))).collect();
-        let node = |visit: &Visit<u64>| Arc::clone(&nodes[pages.partition_point(|page| *page < visit.place)]);
-        Ok(group.iter().map(node).collect())
+        self.tree.read_group(height, group)
     }
 
     fn descend(

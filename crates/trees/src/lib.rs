@@ -20,6 +20,8 @@
 //! | [`FdTree`] | Li et al., VLDB 2010 | sorted runs, merged into fresh space | a head tree of updates |
 //! | [`RecordAsTree`] | AS-tree, as the CB-tree paper has it | always at the end; a table says where | records, brought to the tree all at once |
 //! | [`Ibsf`] | Lee and Lee, DKE 2010 | in place | updates; those of the oldest one's leaf go |
+//! | [`LsmTree`] | O'Neil et al., Acta Informatica 1996 | sorted runs with filters, merged into fresh space | a memtable of updates |
+//! | [`BEpsilonTree`] | Brodal and Fagerberg, SODA 2003 (fractal tree) | copied to fresh pages; buffers of messages in the nodes | the root with its buffer |
 //! | [`LaTree`] | Agrawal et al., VLDB 2009 | in place, and buffers of subtrees in extents | the ends of those buffers |
 //! | [`IplTree`] | Lee and Moon, SIGMOD 2007 | in flash blocks, changes logged in their last slot | nodes, and a log sector of each |
 //! | [`DiplTree`] | Na et al., CIKM 2009 | in flash blocks, changes logged right behind | the same |
@@ -59,6 +61,7 @@ pub use page::glance::PageGlance;
 pub use page::{Key, Value};
 pub use page_use::PageUse;
 pub use system::as_btree::{AsRecovery, AsStats, AsTree, AsTreeOptions, SubFile};
+pub use system::b_epsilon_tree::{BEpsilonTree, BEpsilonTreeOptions};
 pub use system::batched_btree::{BatchedBTree, BatchedBTreeDetails, BatchedBTreeOptions};
 pub use system::bftl::{Bftl, BftlDetails, BftlOptions};
 pub use system::blink::{BlinkOptions, BlinkTree};
@@ -75,6 +78,7 @@ pub use system::in_place_tree::InPlaceTree;
 pub use system::ipl::{FixedLog, IplTree};
 pub use system::la_tree::{LaTree, LaTreeDetails, LaTreeOptions};
 pub use system::lsb_tree::{LsbStats, LsbTree, LsbTreeOptions};
+pub use system::lsm_tree::{LsmTree, LsmTreeDetails, LsmTreeOptions};
 pub use system::lu_tree::{LuTree, LuTreeOptions};
 pub use system::mu_tree::{MuLayout, MuTree, MuTreeOptions};
 pub use system::pio::concurrent::SharedPioTree;

@@ -1,6 +1,8 @@
 //! What stands on a page, byte for byte.
 
 pub(crate) mod blink_node;
+pub(crate) mod buffered_node;
+pub(crate) mod filter_page;
 pub(crate) mod flash_node;
 pub(crate) mod glance;
 pub(crate) mod header;

@@ -1,6 +1,7 @@
 //! The systems: each a composition of parts.
 
 pub(crate) mod as_btree;
+pub(crate) mod b_epsilon_tree;
 pub(crate) mod batched_btree;
 pub(crate) mod bftl;
 pub(crate) mod blink;
@@ -15,6 +16,7 @@ pub(crate) mod in_place_tree;
 pub(crate) mod ipl;
 pub(crate) mod la_tree;
 pub(crate) mod lsb_tree;
+pub(crate) mod lsm_tree;
 pub(crate) mod lu_tree;
 pub(crate) mod mu_tree;
 pub(crate) mod pio;

@@ -74,6 +74,7 @@ const LABELS: &[Label] = &[
     ours(41, "", "no paper counts this"),
     ours(42, "", "no paper varies the channels"),
     ours(43, "", "the paper gives no figure"),
+    ours(44, "", "the paper gives no figure"),
 ];
 
 /// Labels what was judged of an experiment.

@@ -54,12 +54,13 @@ impl PageGlance {
         let (level, count) = (page[5], u16::from_le_bytes(bytes_at(page, 6)));
         Some(match Kind::of(page[4])? {
             Kind::Superblock | Kind::Anchor => Self::Start,
-            Kind::Inner | Kind::Leaf | Kind::Blink | Kind::FlashInner | Kind::FlashLeaf => {
+            Kind::Inner | Kind::Leaf | Kind::Blink | Kind::Buffered | Kind::FlashInner | Kind::FlashLeaf => {
                 Self::Node { level }
             }
             Kind::LeafSegment => Self::Node { level: 0 },
             Kind::Path => Self::Path { height: level },
             Kind::Run => Self::Run { lowest: !run_page::begins_with_fence(page, count.into()) },
+            Kind::Filter => Self::Run { lowest: false },
             Kind::Units => Self::Units,
             Kind::Log | Kind::FlashLog | Kind::LogNode => Self::Log,
         })

@@ -41,6 +41,10 @@ pub(crate) enum Kind {
     Units = 34,
     /// See `log/unit_log.rs`.
     Log = 35,
+    /// See `page/filter_page.rs`.
+    Filter = 36,
+    /// See `page/buffered_node.rs`.
+    Buffered = 37,
     /// See `page/flash_node.rs`.
     FlashInner = 40,
     /// See `page/flash_node.rs`.
@@ -64,6 +68,8 @@ impl Kind {
         Self::Run,
         Self::Units,
         Self::Log,
+        Self::Filter,
+        Self::Buffered,
         Self::FlashInner,
         Self::FlashLeaf,
         Self::FlashLog,

@@ -23,6 +23,8 @@ pub(crate) enum Owner {
     FdTree = 1,
     Bftl = 2,
     LaTree = 3,
+    LsmTree = 4,
+    BEpsilon = 5,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
