@@ -78,8 +78,8 @@ pub(crate) struct FilterPage {
 /// Blocks of so many entries that one page can be for.
 pub(crate) fn blocks_max(page_len: usize, entries: usize, bits_per_key: usize) -> usize {
     let body = page_len - HEADER - BEFORE;
-    // A block takes a first key and its keys' bits; the filter is rounded up to bytes once.
-    (8 * body).saturating_sub(7) / (64 + entries * bits_per_key)
+    // In bits: a block takes a first key and its keys' bits. What rounds the filter up to bytes fits if the bits do.
+    8 * body / (64 + entries * bits_per_key)
 }
 
 impl FilterPage {
