@@ -17,6 +17,7 @@ mod pending;
 mod queues;
 mod range_removals;
 mod record_cache;
+mod shrunken;
 mod small_flush_memory;
 mod space;
 mod spans;

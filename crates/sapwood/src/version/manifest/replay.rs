@@ -19,9 +19,9 @@ use crate::source::{FileSource, Source, Window};
 use crate::storage::data_file::least_len;
 use crate::storage::segment::Segment;
 use crate::storage::slots::{GRANULE, Slots, granules};
-use crate::version::Version;
 use crate::version::current::{Current, FORMAT_OF_SLOTS};
 use crate::version::edit::Edit;
+use crate::version::{Tree, Version};
 use psync::Volume;
 use std::sync::Arc;
 
@@ -140,9 +140,10 @@ fn within_bounds(edit: &Edit, span: u64, data_len: u64) -> std::result::Result<(
 /// Checks the same of the segments and trees of the version that results: those before it may have been larger.
 fn has_room(version: &Version, data_len: u64) -> std::result::Result<(), (u64, String)> {
     let trees = version.trees.iter().chain(version.dropped.iter()).map(|(_, tree)| tree);
-    if let Some(tree) = trees.into_iter().find(|tree| tree.len.max(tree.bytes) > data_len) {
+    let least = |tree: &Tree| tree.bytes.max(tree.len.div_ceil(RECORDS_PER_BYTE));
+    if let Some(tree) = trees.into_iter().find(|tree| least(tree) > data_len) {
         let what = format!("{} records, {} bytes, in keyspace {:?}", tree.len, tree.bytes, tree.name);
-        return Err((tree.len.max(tree.bytes), what));
+        return Err((least(tree), what));
     }
     let begun = data_len.div_ceil(GRANULE) + GRANULES_BEGUN;
     match version.segments.iter().find(|entry| u64::from(entry.segment.start) >= begun) {
@@ -153,6 +154,10 @@ fn has_room(version: &Version, data_len: u64) -> std::result::Result<(), (u64, S
         None => Ok(()),
     }
 }
+
+/// No more records (count) take a byte of the data file: a compressed node has 48 bytes at least, and a node with more than one
+/// record becomes 256 KiB at most in memory, of which a record takes three at least.
+const RECORDS_PER_BYTE: u64 = 4096;
 
 /// Granules behind the end of the data file at which segments may have been begun: of a thousand segments of 1 GiB.
 const GRANULES_BEGUN: u64 = 1 << 24;
