@@ -5,7 +5,7 @@
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct EvenSample<T, const SIZE: usize> {
-    /// Every so many items one is kept.
+    /// Every so many items one is kept: a power of two.
     every: u64,
     seen: u64,
     kept: Vec<T>,
@@ -21,7 +21,7 @@ impl<T, const SIZE: usize> EvenSample<T, SIZE> {
     /// Sees an item, and may keep it.
     pub fn see(&mut self, item: impl FnOnce() -> T) {
         self.seen += 1;
-        if !self.seen.is_multiple_of(self.every) {
+        if self.seen & (self.every - 1) != 0 {
             return;
         }
         if self.kept.len() == SIZE {
@@ -31,7 +31,7 @@ impl<T, const SIZE: usize> EvenSample<T, SIZE> {
                 number % 2 == 0
             });
             self.every *= 2;
-            if !self.seen.is_multiple_of(self.every) {
+            if self.seen & (self.every - 1) != 0 {
                 return;
             }
         }

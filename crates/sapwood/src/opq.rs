@@ -145,26 +145,27 @@ impl Opq {
         merging: MergingOf<'_>,
     ) {
         let mut seq = first_seq;
-        let mut operations = operations.into_iter().map(Into::into).peekable();
-        while operations.peek().is_some() {
-            let others = std::iter::from_fn(|| {
-                let is_other = |next: &Operation<'a>| !matches!(next, Operation::Merge(_));
-                let next = operations.next_if(is_other)?;
-                seq += 1;
-                Some((seq - 1, next))
-            });
-            self.insert_others(others);
-            // Each may build on the one before it.
-            while let Some(Operation::Merge(merge)) =
-                operations.next_if(|next| matches!(next, Operation::Merge(_)))
-            {
-                if let Some(merging) = merging(merge.keyspace) {
-                    let stored = self.operand(merge, seq, &merging);
-                    let change = OperationRef { value: Some(&stored), ..merge };
-                    self.insert_others([(seq, Operation::Change(change))]);
+        let mut operations = operations.into_iter().map(Into::into);
+        loop {
+            // What is inserted together ends before a merge, which may build on it.
+            let mut merge = None;
+            self.insert_others(std::iter::from_fn(|| match operations.next()? {
+                Operation::Merge(found) => {
+                    merge = Some(found);
+                    None
                 }
-                seq += 1;
+                other => {
+                    seq += 1;
+                    Some((seq - 1, other))
+                }
+            }));
+            let Some(merge) = merge else { break };
+            if let Some(merging) = merging(merge.keyspace) {
+                let stored = self.operand(merge, seq, &merging);
+                let change = OperationRef { value: Some(&stored), ..merge };
+                self.insert_others([(seq, Operation::Change(change))]);
             }
+            seq += 1;
         }
         // There is no other writer, so load and store suffice.
         self.count.store(self.count() + (seq - first_seq), Relaxed);
@@ -425,6 +426,8 @@ impl Opq {
     ) -> impl Iterator<Item = (OperationRef<'_>, bool)> + '_ {
         let from = from.as_ref().map(|(keyspace, key)| (*keyspace, &key[..], SeqNo::MAX));
         let mut entries = self.entries.ahead(from).peekable();
+        // Nothing is added to a frozen queue, so this is asked once and not for each key.
+        let is_plain = self.range_removals.is_empty() && self.folded.get().is_none_or(Folded::is_empty);
         std::iter::from_fn(move || {
             let newest = entries.next()?;
             let (keyspace, key, _) = newest.key();
@@ -434,7 +437,10 @@ impl Opq {
             {
                 is_asked |= older.is_asked();
             }
-            let value = self.value_at(&newest, SeqNo::MAX).map(|value| self.folded(keyspace, key, value));
+            let value = match is_plain {
+                true => newest.value(),
+                false => self.value_at(&newest, SeqNo::MAX).map(|value| self.folded(keyspace, key, value)),
+            };
             Some((OperationRef { keyspace, key, value }, is_asked))
         })
     }

@@ -193,13 +193,14 @@ impl Map {
     /// the entries appear one after the other.
     pub fn insert_all<'a>(&self, entries: impl IntoIterator<Item = (Key<'a>, Option<&'a [u8]>)>) {
         let writer = &mut *self.writer.lock();
-        let mut entries = entries.into_iter().fuse().peekable();
-        if let (true, Some((key, _))) = (self.is_empty(), entries.peek()) {
-            self.base.store(key.2, Relaxed);
-        }
+        let mut entries = entries.into_iter();
+        let mut is_first = self.is_empty();
         loop {
             writer.round.clear();
             for (key, value) in entries.by_ref().take(ROUND) {
+                if std::mem::take(&mut is_first) {
+                    self.base.store(key.2, Relaxed);
+                }
                 let entry = entry::write(&mut writer.memory, &self.table, &self.memory, key, value);
                 writer.round.push(NewEntry { entry });
             }
@@ -207,9 +208,13 @@ impl Map {
                 return;
             }
             self.tell_waiting(writer);
+            let is_last = writer.round.len() < ROUND;
             self.insert_round(writer);
             // Nodes take memory too.
             self.tell_waiting(writer);
+            if is_last {
+                return;
+            }
         }
     }
 }
