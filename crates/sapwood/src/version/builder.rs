@@ -366,10 +366,9 @@ impl<'a> VersionBuilder<'a> {
 
     /// Notes when the records of a leaf expire that have not yet.
     fn note_expiry<'r>(&mut self, position: Position, records: impl Iterator<Item = (&'r [u8], &'r [u8])>) {
-        let now = self.base.clock;
         let expiring = records.filter_map(|(key, stored)| {
             let bytes = node::entry_len(key.len(), stored.len()) as u64;
-            expires_at(stored).filter(|at| *at > now).map(|at| (at, bytes))
+            expires_at(stored).map(|at| (at, bytes))
         });
         let mut expiring = expiring.peekable();
         if expiring.peek().is_some() {
