@@ -1,24 +1,27 @@
-//! Counts what flash is programmed for each byte that a user writes: by the engine, and by a B+-tree that is updated in place, both on
-//! a simulated drive with a page map, under updates of several kinds.
+//! Counts what flash is programmed for each byte that a user writes: by the engine, by a B+-tree that is updated in place, and by an
+//! LSM-tree, each on a simulated drive with a page map, under updates of several kinds.
 //!
 //! `cargo bench -p lab --bench flash_writes -- --help`
 
 use clap::Parser;
 use flash::{FlashCounters, FtlOptions, Geometry, Profile, Ssd};
+use psync::{Access, Device, Volume};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rand_distr::{Distribution, Zipf};
 use sapwood::{Compression, Database, Durability};
 use std::sync::Arc;
-use trees::{BTree, BTreeOptions, Index};
+use trees::{BTree, BTreeOptions, Index, LsmTree, LsmTreeOptions};
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
 /// What is programmed for each byte that a user writes
 ///
-/// Records of 116 bytes (keys of 16). The load is not counted, nor is the first third of the updates. Both systems have the same memory.
+/// Records of 116 bytes (keys of 16). The load is not counted, nor is the first third of the updates. All systems have the same memory.
 /// The tree keeps as many keys in a node of 4 KiB as such records would allow, logs nothing, and writes a node when it leaves the
-/// buffer: what is counted of it is the least that a tree in place can write. The engine logs, checkpoints and collects.
+/// buffer: what is counted of it is the least that a tree in place can write. The LSM-tree (levels ten times as large as the one above,
+/// filters of 10 bits a key) has half of the memory for its memtable, logs nothing either, tells the drive what it has left, and merges whole
+/// levels, so it needs room for a second copy of the last one: "no room" where there is none. The engine logs, checkpoints and collects.
 #[derive(Parser)]
 #[command(bin_name = "cargo bench -p lab --bench flash_writes --")]
 struct Options {
@@ -191,6 +194,58 @@ fn in_place(options: &Options, pattern: Pattern, spare: f64) -> Outcome {
     Ok(())
 }
 
+/// Half of the memory is the memtable's; the rest stands for filters.
+fn merged(options: &Options, pattern: Pattern, spare: f64) -> Outcome {
+    let drive = drive(options, spare)?;
+    let layout = LsmTreeOptions {
+        page_len: PAGE,
+        memtable_pages: (options.memory_mib << 20) as usize / 2 / PAGE,
+        entries_max: Some(PAGE / (KEY + VALUE)),
+        ..LsmTreeOptions::default()
+    };
+    let mut records = (0..options.records).map(|number| (number, number));
+    let (mut file, mut flushes) = (None, 0);
+    let mut tree = LsmTree::bulk_load(Arc::new(drive.clone()), &layout, 1.0, &mut records)?;
+    let mut numbers = Numbers::new(pattern, options.records)?;
+    let updates = options.records * options.rounds;
+    let mut before = drive.flash_counters();
+    for update in 0..updates {
+        if update == updates / 3 {
+            before = drive.flash_counters();
+        }
+        match tree.update(numbers.next(), update) {
+            Ok(()) => (),
+            Err(trees::Error::Device(error)) if error.is_full() => {
+                println!(
+                    "{:28} {:16} {:>5.0} %  no room",
+                    "an LSM-tree",
+                    format!("{pattern:?}"),
+                    spare * 100.0
+                );
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        }
+        // The drive is told what merges have left, as of files that are removed.
+        if tree.stats().flushes != flushes {
+            flushes = tree.stats().flushes;
+            let trees::PageUse::Unused(pages) = tree.page_use() else {
+                unreachable!("it knows what it does not use")
+            };
+            for (name, offset) in pages {
+                let file = match file {
+                    Some(file) => file,
+                    None => *file.insert(drive.open(&name, Access { write: true, ..Access::default() })?),
+                };
+                drive.release(file, offset..offset + PAGE as u64)?;
+            }
+        }
+    }
+    let counters = drive.flash_counters() - before;
+    told("an LSM-tree", pattern, spare, counters, (updates - updates / 3) * (KEY + VALUE) as u64);
+    Ok(())
+}
+
 fn main() -> Outcome {
     let options = Options::parse();
     println!(
@@ -202,6 +257,7 @@ fn main() -> Outcome {
             engine(&options, pattern, spare, Compression::None)?;
             engine(&options, pattern, spare, Compression::Lz4)?;
             in_place(&options, pattern, spare)?;
+            merged(&options, pattern, spare)?;
         }
     }
     Ok(())
