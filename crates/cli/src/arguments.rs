@@ -201,7 +201,7 @@ pub(crate) struct Load {
     #[arg(long, value_enum, default_value_t = Durability::Buffered)]
     pub durability: Durability,
     /// How keyspaces are compressed from now on: none, lz4, zstd or zstd-dictionary, the last two with a level if need be, as in zstd:9. New
-    /// ones are not unless told, and others stay as they are
+    /// ones by lz4 unless told, and others stay as they are
     #[arg(long, value_name = "CODEC[:LEVEL]", value_parser = parse_compression)]
     pub compression: Option<sapwood::Compression>,
     /// Go on after malformed records, and count them

@@ -9,7 +9,8 @@ use sapwood::Database;
 use std::sync::Arc;
 
 fn open(drive: &Ssd) -> sapwood::Result<Database> {
-    Database::builder().memory(4 << 20).open_on(Arc::new(drive.clone()))
+    let builder = Database::builder().memory(4 << 20).compression(sapwood::Compression::None);
+    builder.open_on(Arc::new(drive.clone()))
 }
 
 fn value(key: u32, round: u32) -> Vec<u8> {

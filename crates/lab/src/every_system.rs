@@ -11,7 +11,7 @@ use crate::failure::{Failure, Result};
 use clap::ValueEnum;
 use flash::{Order, Profile, RawFlash};
 use psync::Volume;
-use sapwood::{Database, Durability, Keyspace};
+use sapwood::{Compression, Database, Durability, Keyspace};
 use std::sync::Arc;
 use trees::{
     AsTree, AsTreeOptions, BTree, BTreeOptions, BatchedBTree, BatchedBTreeOptions, Bftl, BftlOptions,
@@ -313,7 +313,9 @@ fn load<T: Index + 'static>(ground: &T::Ground, options: &T::Options, count: u64
 }
 
 fn engine(volume: &Arc<dyn Volume>, count: u64, durability: Durability) -> Result<Store> {
+    // The published trees do not compress either.
     let database = Database::builder()
+        .compression(Compression::None)
         .memory(ENGINE_MEMORY)
         .background_threads(0)
         .segment_span(SPAN)

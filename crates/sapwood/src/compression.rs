@@ -21,10 +21,10 @@ use crate::error::{Error, Result};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Compression {
-    /// Not at all.
-    #[default]
+    /// Not at all: for values that are compressed already, and where processor time is scarcer than space.
     None,
-    /// LZ4: a few microseconds a leaf, in both directions.
+    /// LZ4: a few microseconds a leaf, in both directions. The default of a database.
+    #[default]
     Lz4,
     /// Zstandard of this level, 1 to 19: shorter than LZ4, and slower, the more so when it is written the higher the level is.
     /// Needs the feature `zstd`, which is on by default.

@@ -200,8 +200,8 @@
 //! ([`Builder::clock`]); it never goes back.
 //!
 //! # Compression
-//! Leaves are stored compressed if a keyspace, or the database for all that are created without saying so, has a [`Compression`]. What does
-//! not compress is stored as it is.
+//! Leaves are stored compressed, by LZ4 unless a keyspace, or the database for all that are created without saying so, has another
+//! [`Compression`]. What does not compress is stored as it is.
 //!
 //! ```
 //! # fn main() -> sapwood::Result<()> {
@@ -209,7 +209,7 @@
 //! # let path = dir.path().join("ships.db");
 //! use sapwood::{Compression, Database, KeyspaceOptions};
 //!
-//! let db = Database::builder().compression(Compression::Lz4).open(path)?;
+//! let db = Database::builder().compression(Compression::Zstd { level: 1 }).open(path)?;
 //! let logbooks = KeyspaceOptions::new().compression(Compression::ZstdDictionary { level: 3 });
 //! db.keyspace_with("logbooks", logbooks)?.insert("fram 1893-07-24", "Set sail from Vardø.")?;
 //! # Ok(()) }

@@ -38,7 +38,11 @@ fn a_backup_beside_a_writer_stays_within_the_budget() {
     let before = resident();
     let target = Directory::open(dir.path().join("backups")).expect("opens");
     let (peak, (taken, stats)) = peak_while(before, || {
-        let db = Database::builder().memory(BUDGET).open(dir.path().join("db")).expect("opens");
+        let db = Database::builder()
+            .compression(sapwood::Compression::None)
+            .memory(BUDGET)
+            .open(dir.path().join("db"))
+            .expect("opens");
         let keyspace = db.keyspace("records").expect("a keyspace");
         keyspace.ingest((0..RECORDS).map(|number| (number.to_be_bytes(), [7; 100]))).expect("ingests");
         let done = AtomicBool::new(false);

@@ -173,6 +173,7 @@ mod tests {
     fn segments() -> Vec<SegmentInfo> {
         let builder =
             sapwood::Database::builder().memory(4 << 20).segment_span(1 << 20).background_threads(0);
+        let builder = builder.compression(sapwood::Compression::None);
         let db = builder.open_on(std::sync::Arc::new(psync::Simulated::new(1))).unwrap();
         let keyspace = db.keyspace("main").unwrap();
         keyspace.ingest((0..30_000u32).map(|number| (number.to_be_bytes(), [7; 50]))).unwrap();

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 fn place() -> Place {
     let place = Place::new();
     let text: String = (0..20_000).map(|index| format!("{index:08}\tvalue {index}\n")).collect();
-    place.ships(&text);
+    place.feed(&["load", "ships.db", "--compression", "none"], text.as_bytes()).ends(0);
     place
 }
 

@@ -160,7 +160,7 @@ fn a_command_that_waits_for_the_lock_ends_at_once() {
 fn an_interrupted_backup_goes_on() {
     let place = Place::new();
     let text: String = (0..40_000).map(|index| format!("key {index:06}\tvalue {index:0>90}\n")).collect();
-    place.ships(&text);
+    place.feed(&["load", "ships.db", "--compression", "none"], text.as_bytes()).ends(0);
     place.run(&["flush", "ships.db"]).ends(0);
     let blobs = || {
         let Ok(entries) = std::fs::read_dir(place.path("backups")) else { return 0 };

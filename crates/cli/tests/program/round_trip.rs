@@ -139,7 +139,7 @@ fn disk_use(place: &Place, db: &str) -> u64 {
 fn flush_and_compact_give_space_back() {
     let place = Place::new();
     let text: String = (0..20).map(|index| format!("{index:02}\t{}\n", "x".repeat(2 << 20))).collect();
-    place.ships(&text);
+    place.feed(&["load", "ships.db", "--compression", "none"], text.as_bytes()).ends(0);
     let keys: Vec<String> = (0..19).map(|index| format!("{index:02}")).collect();
     let del: Vec<&str> = ["del", "ships.db"].into_iter().chain(keys.iter().map(String::as_str)).collect();
     // Closing gives back what stands for much.

@@ -26,13 +26,23 @@ use std::time::Duration;
 /// assert_eq!(weather.options()?, KeyspaceOptions::new().time_to_live(day));
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct KeyspaceOptions {
     expiry: Option<DefaultTtl>,
     merging: Option<Merging>,
     durability: Option<Durability>,
     compression: Option<Compression>,
 }
+
+/// Without a compression it is that which databases have by default: see [`is_compressed_by`](KeyspaceOptions::is_compressed_by).
+impl PartialEq for KeyspaceOptions {
+    fn eq(&self, other: &Self) -> bool {
+        let all = |of: &Self| (of.expiry, of.durability, of.is_compressed_by());
+        all(self) == all(other) && self.merging == other.merging
+    }
+}
+
+impl Eq for KeyspaceOptions {}
 
 impl KeyspaceOptions {
     /// The options of a keyspace that is created without any.
@@ -55,7 +65,7 @@ impl KeyspaceOptions {
             expiry: tree.ttl,
             merging: tree.merging.clone(),
             durability: tree.durability,
-            compression: Some(tree.compressor.compression).filter(|own| *own != Compression::None),
+            compression: Some(tree.compressor.compression),
         }
     }
 
@@ -205,12 +215,12 @@ impl KeyspaceOptions {
         self
     }
 
-    /// How leaves and log pieces are compressed; [`Compression::None`] where nothing was said.
+    /// How leaves and log pieces are compressed; [`Compression::Lz4`], as databases do by default, where nothing was said.
     ///
     /// ```
     /// use sapwood::{Compression, KeyspaceOptions};
     ///
-    /// assert_eq!(KeyspaceOptions::new().is_compressed_by(), Compression::None);
+    /// assert_eq!(KeyspaceOptions::new().is_compressed_by(), Compression::Lz4);
     /// ```
     pub fn is_compressed_by(&self) -> Compression {
         self.compression.unwrap_or_default()

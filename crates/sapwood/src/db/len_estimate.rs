@@ -67,7 +67,7 @@ fn added(
 /// # let ships = db.keyspace("ships")?;
 /// ships.ingest((0..1000u32).map(|number| (number.to_be_bytes(), [0; 100])))?;
 /// let tenth = ships.range_estimate(300u32.to_be_bytes()..400u32.to_be_bytes())?;
-/// assert!((95..105).contains(&tenth.records) && (9_500..12_500).contains(&tenth.bytes));
+/// assert!((95..105).contains(&tenth.records) && tenth.bytes < 12_500); // less if they compress
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ fn added(
 pub struct RangeEstimate {
     /// Records.
     pub records: u64,
-    /// Bytes of these records in leaves.
+    /// Bytes that these records take in leaves on the device.
     pub bytes: u64,
 }
 

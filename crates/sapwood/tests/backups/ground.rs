@@ -13,7 +13,11 @@ use std::time::{Duration, UNIX_EPOCH};
 
 /// Options that make everything happen often: tiny leaves, little memory, flushes within the commits.
 pub fn options() -> Builder {
-    let builder = Database::builder().memory(4 << 20).leaf_len(512).segment_span(1 << 20);
+    let builder = Database::builder()
+        .compression(sapwood::Compression::None)
+        .memory(4 << 20)
+        .leaf_len(512)
+        .segment_span(1 << 20);
     builder.background_threads(0).clock(|| UNIX_EPOCH + Duration::from_secs(1000))
 }
 

@@ -12,7 +12,11 @@ type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn open() -> (Database, Keyspace) {
     let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
-    let builder = Database::builder().memory(4 << 20).leaf_len(512).background_threads(0);
+    let builder = Database::builder()
+        .compression(sapwood::Compression::None)
+        .memory(4 << 20)
+        .leaf_len(512)
+        .background_threads(0);
     let db = builder.open_on(volume).expect("opens");
     let keyspace = db.keyspace("main").expect("a keyspace");
     (db, keyspace)
@@ -212,7 +216,10 @@ fn iterators_and_cursors_outlive_their_handles_and_their_keyspace_but_not_the_da
 fn a_count_reads_many_leaves_with_each_request() {
     let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
     let open = || {
-        let builder = Database::builder().memory(16 << 20).background_threads(0);
+        let builder = Database::builder()
+            .compression(sapwood::Compression::None)
+            .memory(16 << 20)
+            .background_threads(0);
         builder.open_on(Arc::clone(&volume)).expect("opens")
     };
     let (db, records) = (open(), 200_000u32);

@@ -40,7 +40,10 @@ struct Case {
 
 fn open(volume: &Simulated, case: &Case) -> sapwood::Result<(Database, Keyspace)> {
     let shared: Arc<dyn Volume> = Arc::new(volume.clone());
-    let options = Database::builder().memory(case.memory).background_threads(case.background);
+    let options = Database::builder()
+        .compression(sapwood::Compression::None)
+        .memory(case.memory)
+        .background_threads(case.background);
     let db = options.open_on(shared)?;
     let keyspace = db.keyspace("main")?;
     Ok((db, keyspace))

@@ -30,7 +30,12 @@ fn commit(db: &Database, keyspace: &Keyspace, numbers: impl Iterator<Item = u32>
 fn it_is_close_whatever_waits_in_queues_and_log_areas() {
     for memory in [4 << 20, 64 << 20] {
         let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
-        let db = Database::builder().memory(memory).background_threads(0).open_on(volume).expect("opens");
+        let db = Database::builder()
+            .compression(sapwood::Compression::None)
+            .memory(memory)
+            .background_threads(0)
+            .open_on(volume)
+            .expect("opens");
         let (keyspace, other) = (db.keyspace("one").expect("made"), db.keyspace("two").expect("made"));
         let close = |what: &str| {
             for keyspace in [&keyspace, &other] {
@@ -76,7 +81,12 @@ fn it_is_close_whatever_waits_in_queues_and_log_areas() {
 #[test]
 fn ranges_are_estimated_wherever_their_changes_wait() {
     let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
-    let db = Database::builder().memory(64 << 20).background_threads(0).open_on(volume).expect("opens");
+    let db = Database::builder()
+        .compression(sapwood::Compression::None)
+        .memory(64 << 20)
+        .background_threads(0)
+        .open_on(volume)
+        .expect("opens");
     let keyspace = db.keyspace("one").expect("made");
     let close = |what: &str| {
         let share = RECORDS / 10;

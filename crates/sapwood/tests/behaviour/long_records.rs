@@ -10,7 +10,11 @@ use std::sync::Arc;
 
 fn open() -> (Database, Keyspace) {
     let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
-    let builder = Database::builder().memory(8 << 20).segment_span(16 << 20).background_threads(0);
+    let builder = Database::builder()
+        .compression(sapwood::Compression::None)
+        .memory(8 << 20)
+        .segment_span(16 << 20)
+        .background_threads(0);
     let db = builder.open_on(volume).expect("opens");
     let keyspace = db.keyspace("main").expect("a keyspace");
     (db, keyspace)

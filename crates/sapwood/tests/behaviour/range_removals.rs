@@ -15,7 +15,11 @@ fn key(number: u32) -> [u8; 4] {
 
 /// Records 0 to `count`, in a tree with four levels of inner nodes, some of them in log areas.
 fn of_short_leaves(count: u32) -> (Database, Keyspace) {
-    let options = Database::builder().memory(8 << 20).leaf_len(256).background_threads(0);
+    let options = Database::builder()
+        .compression(sapwood::Compression::None)
+        .memory(8 << 20)
+        .leaf_len(256)
+        .background_threads(0);
     let db = options.open_on(Arc::new(Simulated::new(1))).expect("opens");
     let keyspace = db.keyspace("main").expect("a keyspace");
     keyspace.ingest((0..count).map(|number| (key(number), [0; 40]))).expect("ingests");
@@ -106,7 +110,8 @@ fn what_is_removed_is_gone_before_and_after_flushes_and_snapshots_still_have_it(
 #[test]
 fn a_large_range_costs_little_and_gives_its_space_back() {
     const COUNT: u32 = 300_000;
-    let options = Database::builder().memory(32 << 20).background_threads(0);
+    let options =
+        Database::builder().compression(sapwood::Compression::None).memory(32 << 20).background_threads(0);
     let db = options.open_on(Arc::new(Simulated::new(1))).expect("opens");
     let keyspace = db.keyspace("main").expect("a keyspace");
     keyspace.ingest((0..COUNT).map(|number| (key(number), [0; 200]))).expect("ingests");

@@ -23,7 +23,10 @@ fn misses_of_a_round(db: &Database, keyspace: &Keyspace) -> u64 {
 fn what_is_cached_stays_through_small_flushes() {
     for background in [0, 1] {
         let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
-        let options = Database::builder().memory(23 << 20).background_threads(background);
+        let options = Database::builder()
+            .compression(sapwood::Compression::None)
+            .memory(23 << 20)
+            .background_threads(background);
         let db = options.open_on(volume).expect("opens");
         let keyspace = db.keyspace("main").expect("a keyspace");
         let value = |number: u64| [number as u8; 100];

@@ -55,7 +55,12 @@ fn what_takes_long_is_a_span() {
     let seen = |span: (&str, &str)| listener.0.lock().seen.contains(&span);
     tracing::subscriber::with_default(listener.clone(), || {
         let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
-        let db = Database::builder().memory(4 << 20).background_threads(0).open_on(volume).unwrap();
+        let db = Database::builder()
+            .compression(sapwood::Compression::None)
+            .memory(4 << 20)
+            .background_threads(0)
+            .open_on(volume)
+            .unwrap();
         assert!(seen(("", "open")) && !seen(("", "flush")));
         let keyspace = db.keyspace("main").unwrap();
         keyspace.ingest((0..20_000u32).map(|number| (number.to_be_bytes(), [0; 100]))).unwrap();

@@ -421,7 +421,8 @@ fn a_full_disk_comes_back() {
     for (seed, background_threads) in (0..12).zip([0, 1].into_iter().cycle()) {
         let volume = Simulated::new(seed);
         let shared: Arc<dyn psync::Volume> = Arc::new(volume.clone());
-        let db = scenario::options().background_threads(background_threads).open_on(shared).expect("opens");
+        let db =
+            scenario::plain_options().background_threads(background_threads).open_on(shared).expect("opens");
         let keyspace = db.keyspace("main").expect("is made");
         volume.set_capacity((2 + seed % 4) << 20);
         let mut expected = Contents::new();

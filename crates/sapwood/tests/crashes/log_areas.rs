@@ -1,7 +1,7 @@
 //! Blocks with log areas: whatever the log pieces and the leaves hold between them, gets, multi_gets and ranges in both
 //! directions find what was written, snapshots keep what they saw, and reopening and power loss change nothing.
 
-use crate::scenario::{Contents, open};
+use crate::scenario::{Contents, open_plain as open};
 use psync::Simulated;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -156,8 +156,12 @@ fn layers_of_several_short_pieces_are_searched_piece_by_piece() {
         let volume = Simulated::new(seed);
         let reopen = |volume: &Simulated| {
             let shared: std::sync::Arc<dyn psync::Volume> = std::sync::Arc::new(volume.clone());
-            let db =
-                Database::builder().memory(16 << 20).background_threads(0).open_on(shared).expect("opens");
+            let db = Database::builder()
+                .compression(sapwood::Compression::None)
+                .memory(16 << 20)
+                .background_threads(0)
+                .open_on(shared)
+                .expect("opens");
             let keyspace = db.keyspace("main").expect("a keyspace");
             (db, keyspace)
         };
@@ -222,7 +226,12 @@ fn a_block_that_gets_more_than_fits_is_appended_to_once_an_attempt() {
     const RECORDS: u64 = 120_000;
     let volume = Simulated::new(1);
     let shared: std::sync::Arc<dyn psync::Volume> = std::sync::Arc::new(volume);
-    let db = Database::builder().memory(8 << 20).leaf_len(64 << 10).background_threads(0).open_on(shared);
+    let db = Database::builder()
+        .compression(sapwood::Compression::None)
+        .memory(8 << 20)
+        .leaf_len(64 << 10)
+        .background_threads(0)
+        .open_on(shared);
     let db = db.expect("opens");
     let keyspace = db.keyspace("main").expect("a keyspace");
     let write = |step: usize, fill: u8| {
@@ -251,7 +260,13 @@ fn a_block_that_gets_more_than_fits_is_appended_to_once_an_attempt() {
 fn the_first_gets_after_opening_read_one_leaf_or_one_piece_each() {
     const RECORDS: u64 = 40_000;
     let volume = Simulated::new(1);
-    let options = || Database::builder().memory(4 << 20).leaf_len(1024).background_threads(0);
+    let options = || {
+        Database::builder()
+            .compression(sapwood::Compression::None)
+            .memory(4 << 20)
+            .leaf_len(1024)
+            .background_threads(0)
+    };
     let reopen = |volume: &Simulated| {
         let shared: std::sync::Arc<dyn psync::Volume> = std::sync::Arc::new(volume.clone());
         options().open_on(shared).expect("opens")
@@ -371,7 +386,11 @@ fn with_short_leaves(pio_max: usize) -> (Simulated, Database, Keyspace) {
 }
 
 fn open_short_leaves(volume: &Simulated, pio_max: usize) -> (Database, Keyspace) {
-    let options = Database::builder().memory(16 << 20).pio_max(pio_max).background_threads(0);
+    let options = Database::builder()
+        .compression(sapwood::Compression::None)
+        .memory(16 << 20)
+        .pio_max(pio_max)
+        .background_threads(0);
     let db = options.open_on(std::sync::Arc::new(volume.clone())).expect("opens");
     let keyspace = db.keyspace("main").expect("a keyspace");
     (db, keyspace)

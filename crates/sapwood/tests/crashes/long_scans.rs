@@ -13,7 +13,7 @@ use std::sync::{Arc, mpsc};
 const RECORDS: u32 = 20_000;
 
 fn options() -> Builder {
-    scenario::options().leaf_len(2048)
+    scenario::plain_options().leaf_len(2048)
 }
 
 fn key(number: u32) -> Vec<u8> {

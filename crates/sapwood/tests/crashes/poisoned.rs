@@ -1,7 +1,7 @@
 //! A sync or a write fails, the store refuses writes, and the process restarts without a loss of power: what was written and never
 //! synced is there then, and counts. Nothing that it speaks of may have been given back to the file system meanwhile.
 
-use crate::scenario::{Contents, open, options};
+use crate::scenario::{Contents, open_plain as open, plain_options as options};
 use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
 use sapwood::{Database, Durability, Error, Keyspace};
 use std::sync::Arc;

@@ -19,7 +19,7 @@ const BATCHES: u64 = 1500;
 
 fn open(volume: &Simulated) -> Result<Database, Error> {
     let volume: Arc<dyn Volume> = Arc::new(volume.clone());
-    scenario::options().background_threads(4).open_on(volume)
+    scenario::plain_options().background_threads(4).open_on(volume)
 }
 
 /// The keys that a batch writes.

@@ -41,7 +41,7 @@ const SHAPES: [Shape; 5] = [
 impl Shape {
     fn open(&self, volume: &Simulated) -> Result<Opened, Error> {
         let volume: Arc<dyn Volume> = Arc::new(volume.clone());
-        let db = scenario::options().background_threads(self.background).open_on(volume)?;
+        let db = scenario::plain_options().background_threads(self.background).open_on(volume)?;
         let keyspaces = KEYSPACES.iter().map(|name| db.keyspace(name)).collect::<Result<_, _>>()?;
         Ok(Opened { db, keyspaces })
     }

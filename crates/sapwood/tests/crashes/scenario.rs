@@ -38,10 +38,20 @@ pub fn options() -> Builder {
     if ENCRYPTED.get() { builder.encryption_key(EncryptionKey::from_bytes([7; 32])) } else { builder }
 }
 
+/// The same for tests that count on what records take: their values are alike, and compress to next to nothing.
+pub fn plain_options() -> Builder {
+    options().compression(Compression::None)
+}
+
 /// A volume on which every second seed has windows to store to.
 pub fn volume(seed: u64) -> Simulated {
     let volume = Simulated::new(seed);
     if seed.is_multiple_of(2) { volume } else { volume.with_windows() }
+}
+
+/// The same, with [`plain_options`].
+pub fn open_plain(volume: &Simulated) -> sapwood::Result<Database> {
+    plain_options().open_on(Arc::new(volume.clone()) as Arc<dyn Volume>)
 }
 
 pub fn open(volume: &Simulated) -> sapwood::Result<Database> {

@@ -1,7 +1,7 @@
 //! Power loss and kills while the data file becomes shorter, after most records were removed: everything that was durable
 //! is there, the file that is found is long enough, and it grows again.
 
-use crate::scenario::options;
+use crate::scenario::plain_options as options;
 use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
 use sapwood::{Database, Durability, Keyspace, Result};
 use std::sync::Arc;

@@ -28,7 +28,7 @@ struct Shape {
 impl Shape {
     fn open(&self, volume: &Simulated) -> sapwood::Result<Database> {
         let volume: Arc<dyn Volume> = Arc::new(volume.clone());
-        scenario::options().leaf_len(self.leaf_len).background_threads(self.background).open_on(volume)
+        scenario::plain_options().leaf_len(self.leaf_len).background_threads(self.background).open_on(volume)
     }
 }
 

@@ -14,7 +14,11 @@ fn key(number: u64) -> [u8; 8] {
 
 /// A database of several times its memory, with log pieces in most blocks and changes that wait.
 fn overwritten(dir: &std::path::Path) -> (Database, Keyspace) {
-    let db = Database::builder().memory(4 << 20).open(dir.join("db")).expect("a database");
+    let db = Database::builder()
+        .compression(sapwood::Compression::None)
+        .memory(4 << 20)
+        .open(dir.join("db"))
+        .expect("a database");
     let keyspace = db.keyspace("records").expect("a keyspace");
     let mut rng = StdRng::seed_from_u64(1);
     for turn in 0..2 * RECORDS / 500 {

@@ -24,7 +24,11 @@ impl Store {
     fn new() -> Self {
         let volume = Simulated::new(1);
         let shared: Arc<dyn Volume> = Arc::new(volume.clone());
-        let options = Database::builder().memory(8 << 20).segment_span(1 << 20).background_threads(1);
+        let options = Database::builder()
+            .compression(sapwood::Compression::None)
+            .memory(8 << 20)
+            .segment_span(1 << 20)
+            .background_threads(1);
         let db = options.open_on(shared).expect("opens");
         let keyspace = db.keyspace("main").expect("a keyspace");
         let mut store = Self { keyspace, db, volume, rng: StdRng::seed_from_u64(1) };

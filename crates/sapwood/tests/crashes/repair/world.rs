@@ -32,6 +32,7 @@ fn key() -> Option<EncryptionKey> {
 /// Tiny leaves, so that trees are high; little memory.
 pub fn options() -> Builder {
     let builder = Database::builder().memory(4 << 20).leaf_len(512).segment_span(1 << 20);
+    let builder = builder.compression(Compression::None);
     key().into_iter().fold(builder.background_threads(0), |builder, key| builder.encryption_key(key))
 }
 
