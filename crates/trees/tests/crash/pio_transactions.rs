@@ -1,12 +1,12 @@
 //! The PIO B-tree loses power while transactions are open, commit and abort: what is there afterwards is what some number
-//! of them had committed, whole, and nothing else.
+//! of them had committed, whole, and nothing else. So does the one for many threads, by each thread.
 
 use psync::{Fault, Filter, Repeat, Simulated};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use trees::{Eviction, Index, LogMode, PioOptions, PioTree, Transaction};
+use trees::{Eviction, Index, LogMode, PioOptions, PioTree, SharedPioTree, Transaction};
 
 /// Transactions open at a time.
 const OPEN: usize = 3;
@@ -241,4 +241,98 @@ fn a_transaction_larger_than_the_queue_is_refused() {
     assert_eq!(tree.range(0..u64::MAX).expect("scanned"), [(5000, 1)]);
     (0..1000).for_each(|key| tree.insert(key, key).expect("inserted"));
     assert_eq!(tree.check().expect("sound").records, 1001);
+}
+
+/// Threads of the crash tests, each with keys of its own.
+const THREADS: u64 = 3;
+
+/// What a thread has committed, in order, and how many of these had returned.
+struct Thread {
+    committed: Vec<Changes>,
+    returned: usize,
+}
+
+/// Transactions of a few changes until the power goes, some of them aborted.
+fn work(tree: &SharedPioTree, thread: u64, seed: u64) -> Thread {
+    let mut rng = StdRng::seed_from_u64(seed * THREADS + thread);
+    let mut done = Thread { committed: Vec::new(), returned: 0 };
+    for _ in 0..200 {
+        let transaction = tree.begin();
+        let mut changes = Changes::new();
+        for _ in 0..rng.random_range(1..6) {
+            let key = rng.random_range(0..40) * THREADS + thread;
+            let value = rng.random_bool(0.8).then(|| rng.random());
+            let changed = match value {
+                Some(value) => tree.insert_in(&transaction, key, value),
+                None => tree.delete_in(&transaction, key),
+            };
+            match changed {
+                Ok(()) => drop(changes.insert(key, value)),
+                // Others fill the queue with what they have not committed.
+                Err(trees::Error::Invalid(why)) if why.contains("queue") => break,
+                Err(_) => return done,
+            }
+        }
+        let ended = if rng.random_bool(0.2) {
+            tree.abort(transaction)
+        } else {
+            done.committed.push(changes);
+            let committed = tree.commit(transaction);
+            done.returned = done.committed.len() - usize::from(committed.is_err());
+            committed
+        };
+        if ended.is_err() {
+            return done;
+        }
+    }
+    done
+}
+
+#[test]
+fn at_random_points_of_transactions_of_many_threads() {
+    let (mut off, mut beyond) = (0, 0);
+    for log in [LogMode::Each, LogMode::Buffered] {
+        for seed in 0..100 {
+            let volume = Simulated::new(seed).with_alignment(128);
+            let options = options(log);
+            let tree = PioTree::create(Arc::new(volume.clone()), &options).expect("created");
+            let tree = SharedPioTree::new(tree);
+            let mut rng = StdRng::seed_from_u64(seed);
+            volume.fail_nth(Filter::any(), rng.random_range(1..2000), Fault::PowerOff, Repeat::Once);
+            let threads: Vec<Thread> = std::thread::scope(|scope| {
+                let tree = &tree;
+                let threads: Vec<_> =
+                    (0..THREADS).map(|thread| scope.spawn(move || work(tree, thread, seed))).collect();
+                threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+            });
+            off += usize::from(volume.is_off());
+            let story = format!("{log:?}, seed {seed}");
+            let tree = PioTree::recover(Arc::new(volume.power_loss(rng.random())), &options)
+                .unwrap_or_else(|error| panic!("{story}: {error}"));
+            tree.check().unwrap_or_else(|error| panic!("{story}: {error}"));
+            let found = tree.range(0..u64::MAX).expect("scanned");
+            for (thread, done) in (0..THREADS).zip(threads) {
+                let promised = if log == LogMode::Each { done.returned } else { 0 };
+                let own = |record: &&(u64, u64)| record.0 % THREADS == thread;
+                let found: BTreeMap<u64, u64> = found.iter().filter(own).copied().collect();
+                let mut state = BTreeMap::new();
+                let mut matched = promised == 0 && found == state;
+                for (at, changes) in done.committed.iter().enumerate() {
+                    for (key, value) in changes {
+                        match value {
+                            Some(value) => state.insert(*key, *value),
+                            None => state.remove(key),
+                        };
+                    }
+                    matched |= at + 1 >= promised && found == state;
+                }
+                assert!(
+                    matched,
+                    "{story}, thread {thread}: no state from its commit {promised} on: {found:?}"
+                );
+                beyond += done.committed.len();
+            }
+        }
+    }
+    assert!(off > 100 && beyond > 2000, "power off {off} times, {beyond} commits: the rare paths were met");
 }

@@ -3,9 +3,13 @@
 //!
 //! Invariants:
 //! 1. While a batch update runs, no search does: what a search reads of queue and tree belongs together.
-//! 2. Whoever fills the queue brings it to the tree.
+//! 2. Whoever fills the queue brings it to the tree. Threads that append at the same moment may fill it by one operation each
+//!    beyond what it holds.
+//! 3. Transactions are those of [`transaction`](super::transaction): what they log and queue is in one order, under the log's
+//!    lock, so a reader that looks at the queue once sees all of a commit or nothing.
 
 use super::PioTree;
+use super::transaction::Transaction;
 use crate::index::Index;
 use crate::page::leaf_segments::Op;
 use crate::queue::opq::COMMITTED;
@@ -31,15 +35,81 @@ impl SharedPioTree {
 
     fn change(&self, key: Key, value: Value, op: Op) -> Result<()> {
         let is_full = self.tree.read().queue_up(COMMITTED, key, value, op)?;
-        if is_full {
-            let mut tree = self.tree.write();
-            // Somebody else may have been faster.
-            if tree.queue.get_mut().is_full() {
-                let result = tree.bupdate();
-                tree.noted(result)?;
-            }
+        if is_full { self.relieve() } else { Ok(()) }
+    }
+
+    /// A batch update, unless somebody else was faster.
+    fn relieve(&self) -> Result<()> {
+        self.tree.write().relieve()
+    }
+
+    fn change_in(&self, transaction: &Transaction, key: Key, value: Value, op: Op) -> Result<()> {
+        let queued = self.tree.read().change_if_room(transaction, key, value, op)?;
+        match queued {
+            Some(false) => Ok(()),
+            Some(true) => self.relieve(),
+            // With the tree to itself it finds out whether there is anything to take.
+            None => self.tree.write().change_in(transaction, key, value, op),
         }
-        Ok(())
+    }
+
+    /// Begins a transaction: see [`PioTree::begin`].
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use trees::{Index, PioOptions, PioTree, SharedPioTree};
+    /// let volume = Arc::new(psync::Simulated::new(1));
+    /// let tree = SharedPioTree::new(PioTree::create(volume, &PioOptions::default())?);
+    /// std::thread::scope(|scope| {
+    ///     let transfer = |from, to| {
+    ///         let transaction = tree.begin();
+    ///         tree.insert_in(&transaction, from, 1)?;
+    ///         tree.insert_in(&transaction, to, 2)?;
+    ///         tree.commit(transaction)
+    ///     };
+    ///     scope.spawn(move || transfer(1, 2)).join().expect("no panic")?;
+    ///     scope.spawn(move || transfer(3, 4)).join().expect("no panic")
+    /// })?;
+    /// assert_eq!(tree.search_many(&[1, 2, 3, 4])?, [Some(1), Some(2), Some(1), Some(2)]);
+    /// # Ok::<(), trees::Error>(())
+    /// ```
+    pub fn begin(&self) -> Transaction {
+        self.tree.read().begin_shared()
+    }
+
+    /// See [`PioTree::insert_in`].
+    pub fn insert_in(&self, transaction: &Transaction, key: Key, value: Value) -> Result<()> {
+        self.change_in(transaction, key, value, Op::Insert)
+    }
+
+    /// See [`PioTree::update_in`].
+    pub fn update_in(&self, transaction: &Transaction, key: Key, value: Value) -> Result<()> {
+        self.change_in(transaction, key, value, Op::Update)
+    }
+
+    /// See [`PioTree::delete_in`].
+    pub fn delete_in(&self, transaction: &Transaction, key: Key) -> Result<()> {
+        self.change_in(transaction, key, 0, Op::Delete)
+    }
+
+    /// See [`PioTree::search_in`]. It waits while the log is synced, unlike [`Self::search`].
+    pub fn search_in(&self, transaction: &Transaction, key: Key) -> Result<Option<Value>> {
+        self.tree.read().search_in(transaction, key)
+    }
+
+    /// See [`PioTree::commit`].
+    pub fn commit(&self, transaction: Transaction) -> Result<()> {
+        let is_full = {
+            let tree = self.tree.read();
+            tree.commit_shared(&transaction)?;
+            tree.queue.read().is_full()
+        };
+        if is_full { self.relieve() } else { Ok(()) }
+    }
+
+    /// See [`PioTree::abort`].
+    pub fn abort(&self, transaction: Transaction) -> Result<()> {
+        self.tree.read().abort_shared(&transaction)
     }
 
     /// See [`Index::insert`].

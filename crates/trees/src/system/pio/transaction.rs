@@ -88,7 +88,12 @@ impl PioTree {
     /// # Ok::<(), trees::Error>(())
     /// ```
     pub fn begin(&mut self) -> Transaction {
-        self.log.get_mut().open.begin()
+        self.begin_shared()
+    }
+
+    /// As [`Self::begin`], beside others.
+    pub(super) fn begin_shared(&self) -> Transaction {
+        self.log.lock().open.begin()
     }
 
     /// Sets the value of a key, in a transaction.
@@ -131,15 +136,20 @@ impl PioTree {
     /// # Errors
     /// The device's: then recover the tree to see whether it is committed.
     pub fn commit(&mut self, transaction: Transaction) -> Result<()> {
-        self.usable()?;
-        let log = self.log.get_mut();
-        log.open.expect(&transaction)?;
-        let logged = log.records.commit(transaction.id);
-        self.noted(logged)?;
-        self.log.get_mut().open.end(&transaction);
-        let queue = self.queue.get_mut();
-        queue.commit(transaction.id);
+        self.commit_shared(&transaction)?;
         self.relieve()
+    }
+
+    /// As [`Self::commit`], beside others; whoever calls it sees to a full queue.
+    pub(super) fn commit_shared(&self, transaction: &Transaction) -> Result<()> {
+        self.usable()?;
+        let mut log = self.log.lock();
+        log.open.expect(transaction)?;
+        self.noted(log.records.commit(transaction.id))?;
+        log.open.end(transaction);
+        // Still under the log's lock: the order of the commit records is that in which readers see them.
+        self.queue.write().commit(transaction.id);
+        Ok(())
     }
 
     /// Takes back all operations of a transaction.
@@ -147,17 +157,23 @@ impl PioTree {
     /// # Errors
     /// [`Error::Invalid`] if it is not one of this tree.
     pub fn abort(&mut self, transaction: Transaction) -> Result<()> {
+        self.abort_shared(&transaction)
+    }
+
+    /// As [`Self::abort`], beside others.
+    pub(super) fn abort_shared(&self, transaction: &Transaction) -> Result<()> {
         self.usable()?;
-        let log = self.log.get_mut();
-        log.open.expect(&transaction)?;
+        let mut log = self.log.lock();
+        log.open.expect(transaction)?;
         log.records.abort(transaction.id);
-        log.open.end(&transaction);
-        self.queue.get_mut().abort(transaction.id);
+        log.open.end(transaction);
+        // Still under the log's lock: nobody queues one of its keys before its own entries are gone.
+        self.queue.write().abort(transaction.id);
         Ok(())
     }
 
     /// A batch update, if it is due and there is anything to take.
-    fn relieve(&mut self) -> Result<()> {
+    pub(super) fn relieve(&mut self) -> Result<()> {
         if self.queue.get_mut().is_full() {
             let result = self.bupdate();
             self.noted(result)?;
@@ -165,18 +181,39 @@ impl PioTree {
         Ok(())
     }
 
-    fn change_in(&mut self, transaction: &Transaction, key: Key, value: Value, op: Op) -> Result<()> {
+    pub(super) fn change_in(
+        &mut self,
+        transaction: &Transaction,
+        key: Key,
+        value: Value,
+        op: Op,
+    ) -> Result<()> {
         self.usable()?;
         self.log.get_mut().open.expect(transaction)?;
         self.relieve()?;
-        if self.queue.get_mut().is_full() {
-            return Err(Error::Invalid(format!(
+        match self.change_if_room(transaction, key, value, op)? {
+            Some(_) => self.relieve(),
+            None => Err(Error::Invalid(format!(
                 "the queue of {} pages is full of operations that are not committed: commit or abort, or give it more \
                  pages",
                 self.options.queue_pages
-            )));
+            ))),
         }
-        self.queue_up(transaction.id, key, value, op)?;
-        self.relieve()
+    }
+
+    /// Logs and queues an operation of a transaction, unless the queue is full; whether it is full then.
+    pub(super) fn change_if_room(
+        &self,
+        transaction: &Transaction,
+        key: Key,
+        value: Value,
+        op: Op,
+    ) -> Result<Option<bool>> {
+        self.usable()?;
+        self.log.lock().open.expect(transaction)?;
+        if self.queue.read().is_full() {
+            return Ok(None);
+        }
+        self.queue_up(transaction.id, key, value, op).map(Some)
     }
 }
