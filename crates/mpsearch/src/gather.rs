@@ -6,9 +6,12 @@
 //! 1. At most `leaders_max` searches are under way, and none has more than `keys_max` keys.
 //! 2. While fewer are under way, no key waits but those of threads that are about to lead.
 //! 3. A key whose search has panicked is asked for again by its own thread; the panic is the leader's alone.
+//! 4. With a patience, no thread waits longer for others: then it searches for its key by itself, beyond `leaders_max`, and
+//!    nobody keeps an answer for it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// See the module.
 ///
@@ -40,6 +43,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 pub struct Gather<K, A> {
     leaders_max: usize,
     keys_max: usize,
+    patience: Option<Duration>,
     queue: Mutex<Queue<K, A>>,
     changed: Condvar,
 }
@@ -52,19 +56,36 @@ struct Queue<K, A> {
     waiting: VecDeque<(u64, K)>,
     /// None for a key whose search has panicked.
     answers: HashMap<u64, Option<A>>,
+    /// With a leader, while their threads wait no more.
+    abandoned: HashSet<u64>,
     leaders: usize,
 }
 
 impl<K: Clone, A> Gather<K, A> {
     /// At most so many searches at a time (1 or more), with at most so many keys each (1 or more).
     pub fn new(leaders_max: usize, keys_max: usize) -> Self {
-        let queue = Queue { ticket: 0, waiting: VecDeque::new(), answers: HashMap::new(), leaders: 0 };
+        let queue = Queue {
+            ticket: 0,
+            waiting: VecDeque::new(),
+            answers: HashMap::new(),
+            abandoned: HashSet::new(),
+            leaders: 0,
+        };
         Self {
             leaders_max: leaders_max.max(1),
             keys_max: keys_max.max(1),
+            patience: None,
             queue: Mutex::new(queue),
             changed: Condvar::new(),
         }
+    }
+
+    /// A thread waits so long, by the wall clock, for others to answer; then it searches for its key alone. Without this, those
+    /// whose key is with a search that never returns wait for ever, as does everyone once `leaders_max` searches do not. Choose
+    /// it longer than any search that is merely slow.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Self { patience: Some(patience), ..self }
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue<K, A>> {
@@ -78,6 +99,7 @@ impl<K: Clone, A> Gather<K, A> {
     /// # Panics
     /// If `search` does, or if it answers more or fewer keys than it was given.
     pub fn ask(&self, key: K, search: impl Fn(&[K]) -> Vec<A>) -> A {
+        let asked = self.patience.map(|patience| (Instant::now(), patience));
         let mut queue = self.lock();
         let mut mine = queue.wait_for(key.clone());
         loop {
@@ -95,10 +117,27 @@ impl<K: Clone, A> Gather<K, A> {
                 drop(queue);
                 Leader { gather: self, own: mine, tickets }.search(keys, &search);
                 queue = self.lock();
+            } else if let Some((since, patience)) = asked {
+                let left = patience.saturating_sub(since.elapsed());
+                if left.is_zero() {
+                    queue.give_up(mine);
+                    drop(queue);
+                    return alone(key, &search);
+                }
+                queue = self.changed.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0;
             } else {
                 queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
             }
         }
+    }
+}
+
+/// The answer for a key that goes with no others.
+fn alone<K, A>(key: K, search: &impl Fn(&[K]) -> Vec<A>) -> A {
+    let mut answers = search(&[key]).into_iter();
+    match (answers.next(), answers.next()) {
+        (Some(answer), None) => answer,
+        _ => panic!("a search answers each key"),
     }
 }
 
@@ -107,6 +146,20 @@ impl<K, A> Queue<K, A> {
         self.ticket += 1;
         self.waiting.push_back((self.ticket, key));
         self.ticket
+    }
+
+    /// Nobody waits for a ticket any more.
+    fn give_up(&mut self, ticket: u64) {
+        match self.waiting.iter().position(|(waiting, _)| *waiting == ticket) {
+            Some(at) => drop(self.waiting.remove(at)),
+            None => drop(self.abandoned.insert(ticket)),
+        }
+    }
+
+    fn answer(&mut self, ticket: u64, answer: Option<A>) {
+        if !self.abandoned.remove(&ticket) {
+            self.answers.insert(ticket, answer);
+        }
     }
 }
 
@@ -122,7 +175,8 @@ impl<K: Clone, A> Leader<'_, K, A> {
         let answers = search(&keys);
         assert_eq!(answers.len(), keys.len(), "a search answers each key");
         let tickets = std::mem::take(&mut self.tickets);
-        self.gather.lock().answers.extend(tickets.into_iter().zip(answers.into_iter().map(Some)));
+        let mut queue = self.gather.lock();
+        tickets.into_iter().zip(answers).for_each(|(ticket, answer)| queue.answer(ticket, Some(answer)));
     }
 }
 
@@ -131,7 +185,7 @@ impl<K: Clone, A> Drop for Leader<'_, K, A> {
         let mut queue = self.gather.lock();
         queue.leaders -= 1;
         for ticket in self.tickets.drain(..).filter(|ticket| *ticket != self.own) {
-            queue.answers.insert(ticket, None);
+            queue.answer(ticket, None);
         }
         drop(queue);
         self.gather.changed.notify_all();
@@ -221,5 +275,58 @@ mod tests {
         });
         assert_eq!((answered, panicked), (3, 1));
         assert!(gather.lock().answers.is_empty() && gather.lock().leaders == 0);
+    }
+
+    /// One search hangs before the others have come, the next one with their keys: nobody waits for either for ever.
+    #[test]
+    fn a_search_that_hangs_is_waited_for_no_longer_than_the_patience() {
+        let gather = Gather::new(1, 64).with_patience(Duration::from_millis(500));
+        let hangs = [Mutex::new(()), Mutex::new(())];
+        let began = AtomicUsize::new(0);
+        let search = |keys: &[u64]| {
+            let hang = match keys {
+                [1] => Some(&hangs[0]),
+                [_, _, ..] => Some(&hangs[1]),
+                _ => None,
+            };
+            if let Some(hang) = hang {
+                began.fetch_add(1, SeqCst);
+                drop(hang.lock());
+            }
+            keys.to_vec()
+        };
+        std::thread::scope(|scope| {
+            let ask = |key: u64| {
+                let (gather, search) = (&gather, &search);
+                scope.spawn(move || gather.ask(key, search))
+            };
+            let [first_hang, second_hang] = hangs.each_ref().map(|hang| hang.lock().unwrap());
+            let first = ask(1);
+            while began.load(SeqCst) < 1 {
+                std::thread::yield_now();
+            }
+            // Behind a search that hangs.
+            assert_eq!([2, 3].map(ask).map(|asked| asked.join().unwrap()), [2, 3]);
+            assert!(gather.lock().waiting.is_empty() && !first.is_finished());
+            // Within one.
+            let others = [4, 5, 6].map(ask);
+            while gather.lock().waiting.len() < 3 {
+                assert!(
+                    !others.iter().any(|other| other.is_finished()),
+                    "this machine is too slow for the test"
+                );
+                std::thread::yield_now();
+            }
+            drop(first_hang);
+            assert_eq!(first.join().unwrap(), 1);
+            while others.iter().filter(|other| other.is_finished()).count() < 2 {
+                std::thread::yield_now();
+            }
+            assert_eq!(gather.lock().abandoned.len(), 2);
+            drop(second_hang);
+            assert_eq!(others.map(|other| other.join().unwrap()), [4, 5, 6]);
+        });
+        let queue = gather.lock();
+        assert!(queue.answers.is_empty() && queue.abandoned.is_empty() && queue.leaders == 0);
     }
 }
