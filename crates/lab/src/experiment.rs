@@ -50,6 +50,7 @@ mod e41_wear;
 mod e42_tree_channels;
 mod e43_many_keys;
 mod e44_gathered;
+mod e45_log_price;
 mod e46_oltp_mix;
 mod e47_as_space;
 mod labels;
@@ -357,6 +358,7 @@ pub fn all() -> &'static [&'static dyn Experiment] {
         &e42_tree_channels::TreeChannels,
         &e43_many_keys::ManyKeys,
         &e44_gathered::Gathered,
+        &e45_log_price::LogPrice,
         &e46_oltp_mix::OltpMix,
         &e47_as_space::AsSpace,
     ]

@@ -43,7 +43,7 @@ pub(crate) fn drive(run: u32) -> Result<Ssd> {
 }
 
 /// One with so many times the blocks.
-fn larger_drive(run: u32, times: u32) -> Result<Ssd> {
+pub(crate) fn larger_drive(run: u32, times: u32) -> Result<Ssd> {
     let wrong = |error| Failure::CannotRun(format!("the simulated drive: {error}"));
     let mut profile = Profile::ssdsim();
     profile.geometry.blocks_per_plane *= times;
@@ -173,7 +173,8 @@ impl TreeGround<Simulated> {
         }))
     }
 
-    fn over(ssd: Ssd) -> Self {
+    /// Over a drive that is there.
+    pub fn over(ssd: Ssd) -> Self {
         let ssd = Arc::new(ssd);
         let (clock, drain, counted) = (Arc::clone(&ssd), Arc::clone(&ssd), Arc::clone(&ssd));
         Self {
