@@ -9,6 +9,7 @@ use crate::db::engine::Engine;
 use crate::db::replay::check_record;
 use crate::error::{Error, Result};
 use crate::operation::KeyspaceId;
+use crate::storage::compressed::fill;
 use crate::storage::node::{Node, NodeId, PIECE};
 use crate::version::Version;
 use crate::version::current::Current;
@@ -50,7 +51,8 @@ pub struct Checked {
     pub inner_nodes: u64,
     /// Bytes of nodes read, log pieces included.
     pub bytes: u64,
-    /// Average fill of the leaves, in percent of the target leaf size. Can exceed 100 when values are large.
+    /// Average fill of the leaves, in percent of the target leaf size: stored, or in memory if they compress so well that this is what
+    /// limits them. Can exceed 100 when values are large.
     pub leaf_fill_percent: f64,
     /// Records of the log's files that are still needed (count). Each is a commit, or several.
     pub log_records: u64,
@@ -270,8 +272,8 @@ impl Check<'_> {
             self.checked.leaves += 1;
             self.checked.records += node.count() as u64;
             self.leaf_bytes += node.stored_len() as u64;
-            self.checked.leaf_fill_percent +=
-                100.0 * node.bytes().len() as f64 / self.engine.shares.node_len.leaf as f64;
+            let leaf_len = self.engine.shares.node_len.leaf;
+            self.checked.leaf_fill_percent += 100.0 * fill(node.bytes().len(), node.stored_len(), leaf_len);
             return Ok(());
         }
         self.checked.inner_nodes += 1;

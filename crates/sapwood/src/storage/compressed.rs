@@ -348,6 +348,12 @@ impl Compressor {
     }
 }
 
+/// How full a leaf of `len` bytes is that is stored in `stored`: 1 if it is as long as leaves become. `leaf_len` is the length of stored ones.
+pub(crate) fn fill(len: usize, stored: usize, leaf_len: usize) -> f64 {
+    let longest = if stored < len { leaf_len.max(LEAF_MAX) } else { leaf_len };
+    (len as f64 / longest as f64).max(stored as f64 / leaf_len as f64)
+}
+
 /// The longest leaf in bytes that is made because it compresses well: a get unpacks all of it, and the cache keeps all of it.
 const LEAF_MAX: usize = 16 << 10;
 

@@ -1,7 +1,7 @@
 //! A full disk can be emptied by whoever fills it: removals, `flush`, `compact` and opening have a reserve.
 
 use psync::{Simulated, Volume};
-use sapwood::{Database, Durability, Keyspace};
+use sapwood::{Compression, Database, Durability, Keyspace};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -36,12 +36,13 @@ struct Case {
     background: usize,
     durability: Durability,
     end: End,
+    compression: Compression,
 }
 
 fn open(volume: &Simulated, case: &Case) -> sapwood::Result<(Database, Keyspace)> {
     let shared: Arc<dyn Volume> = Arc::new(volume.clone());
     let options = Database::builder()
-        .compression(sapwood::Compression::None)
+        .compression(case.compression)
         .memory(case.memory)
         .background_threads(case.background);
     let db = options.open_on(shared)?;
@@ -63,6 +64,16 @@ fn fill(db: &Database, keyspace: &Keyspace, case: &Case) -> u64 {
         for next in number..number + count {
             let mut value: Vec<u8> = (0..case.value).map(|at| (next as usize * 31 + at * 7) as u8).collect();
             value[0] = next as u8;
+            if case.compression != Compression::None {
+                // A quarter of it does not compress.
+                let mut state = next.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+                for byte in &mut value[..case.value.div_ceil(4)] {
+                    state ^= state << 13;
+                    state ^= state >> 7;
+                    state ^= state << 17;
+                    *byte = state as u8;
+                }
+            }
             batch.insert(keyspace, key(next), value);
         }
         match batch.durability(case.durability).commit() {
@@ -70,7 +81,7 @@ fn fill(db: &Database, keyspace: &Keyspace, case: &Case) -> u64 {
             Err(error) if error.is_disk_full() => refused += 1,
             Err(other) => panic!("{case:?}: a full disk is no {other}"),
         }
-        assert!(number * (case.value as u64) < 4 * case.capacity, "{case:?}: it never runs full");
+        assert!(number * (case.value as u64) < 12 * case.capacity, "{case:?}: it never runs full");
     }
     number
 }
@@ -184,13 +195,27 @@ fn empties_by(background: usize, end: End, how: How, levels: std::ops::Range<u64
         let (memory, value, durability) = SHAPES[level as usize % SHAPES.len()];
         // Ends of blocks, portions and queues come everywhere.
         let capacity = (3 << 20) + level * 437_333;
-        empties(Case { capacity, memory, value, background, durability, end }, how);
+        let compression = Compression::None;
+        empties(Case { capacity, memory, value, background, durability, end, compression }, how);
     }
 }
 
 #[test]
 fn a_full_disk_can_be_emptied() {
     empties_at_every_level(0, End::None);
+}
+
+/// The log, which is not compressed, is most of what fills it.
+#[test]
+fn a_full_disk_of_compressed_records_can_be_emptied() {
+    let ends = [End::None, End::Closed, End::Killed, End::PowerLoss];
+    for level in 0..LEVELS {
+        let (memory, value, durability) = SHAPES[level as usize % SHAPES.len()];
+        let capacity = (3 << 20) + level * 437_333;
+        let (background, end) = ((level as usize / SHAPES.len()) % 2, ends[level as usize % 5 % ends.len()]);
+        let compression = Compression::Lz4;
+        empties(Case { capacity, memory, value, background, durability, end, compression }, How::OneByOne);
+    }
 }
 
 #[test]
@@ -229,7 +254,15 @@ fn a_record_is_overwritten_for_ever_on_a_disk_that_was_full() {
     for (background, level) in (0..16).map(|number| (number % 2, number as u64 / 2)) {
         let (memory, value, durability) = SHAPES[0];
         let capacity = (3 << 20) + level * 87_333;
-        let case = Case { capacity, memory, value, background, durability, end: End::None };
+        let case = Case {
+            capacity,
+            memory,
+            value,
+            background,
+            durability,
+            end: End::None,
+            compression: Compression::None,
+        };
         let volume = Simulated::new(level).with_capacity(capacity);
         let (db, keyspace) = open(&volume, &case).expect("opens");
         let count = fill(&db, &keyspace, &case);
@@ -255,6 +288,7 @@ fn a_record_is_overwritten_for_ever_on_a_disk_that_was_full() {
 #[test]
 fn removals_go_on_beside_puts_that_are_refused() {
     let case = Case {
+        compression: Compression::None,
         capacity: 6 << 20,
         memory: 8 << 20,
         value: 100,
