@@ -14,11 +14,12 @@ use psync::Volume;
 use sapwood::{Compression, Database, Durability, Keyspace};
 use std::sync::Arc;
 use trees::{
-    AsTree, AsTreeOptions, BTree, BTreeOptions, BatchedBTree, BatchedBTreeOptions, Bftl, BftlOptions,
-    BlinkOptions, BlinkTree, CbFlashOptions, CbFlashTree, CbTree, CbTreeOptions, Checked, DiplTree, FdTree,
-    FdTreeOptions, Ibsf, IbsfOptions, InPageLoggingOptions, Index, IplTree, LaTree, LaTreeOptions, LogMode,
-    LsbTree, LsbTreeOptions, LuTree, LuTreeOptions, MuLayout, MuTree, MuTreeOptions, PageUse, PioOptions,
-    PioTree, RecordAsTree, RecordAsTreeOptions, Split, WanderingOptions, WanderingTree,
+    AsTree, AsTreeOptions, BEpsilonTree, BEpsilonTreeOptions, BTree, BTreeOptions, BatchedBTree,
+    BatchedBTreeOptions, Bftl, BftlOptions, BlinkOptions, BlinkTree, CbFlashOptions, CbFlashTree, CbTree,
+    CbTreeOptions, Checked, DiplTree, FdTree, FdTreeOptions, Ibsf, IbsfOptions, InPageLoggingOptions, Index,
+    IplTree, LaTree, LaTreeOptions, LogMode, LsbTree, LsbTreeOptions, LsmTree, LsmTreeOptions, LuTree,
+    LuTreeOptions, MuLayout, MuTree, MuTreeOptions, PageUse, PioOptions, PioTree, RecordAsTree,
+    RecordAsTreeOptions, Split, WanderingOptions, WanderingTree,
 };
 
 /// Bytes of a page of every tree.
@@ -57,6 +58,10 @@ pub(crate) enum System {
     La,
     /// Sorted runs, merged into each other
     Fd,
+    /// The same with filters, and no fences from run to run
+    Lsm,
+    /// Nodes on fresh pages, updates on their way down as messages
+    BEpsilon,
     /// Nodes scattered over sectors that many share
     Bftl,
     /// Out of place, one node a level in memory
@@ -89,7 +94,7 @@ pub(crate) enum System {
 
 impl System {
     /// Those that stand on a volume.
-    pub const ON_A_VOLUME: [System; 14] = [
+    pub const ON_A_VOLUME: [System; 16] = [
         System::BTree,
         System::Blink,
         System::Batched,
@@ -97,6 +102,8 @@ impl System {
         System::Lu,
         System::La,
         System::Fd,
+        System::Lsm,
+        System::BEpsilon,
         System::Bftl,
         System::Cb,
         System::Pio,
@@ -128,6 +135,8 @@ impl System {
             System::Lu => "LU-tree",
             System::La => "LA-tree",
             System::Fd => "FD-tree",
+            System::Lsm => "LSM-tree",
+            System::BEpsilon => "Bε-tree",
             System::Bftl => "BFTL",
             System::Cb => "CB-tree",
             System::Pio => "PIO B-tree",
@@ -206,6 +215,25 @@ impl System {
                     ..FdTreeOptions::default()
                 };
                 load::<FdTree>(volume, &options, count)
+            }
+            System::Lsm => {
+                let options = LsmTreeOptions {
+                    page_len: PAGE,
+                    memtable_pages: FRAMES / 2,
+                    frames: FRAMES / 2,
+                    pio_max: 64,
+                    ..LsmTreeOptions::default()
+                };
+                load::<LsmTree>(volume, &options, count)
+            }
+            System::BEpsilon => {
+                let options = BEpsilonTreeOptions {
+                    page_len: PAGE,
+                    frames: FRAMES,
+                    pio_max: 64,
+                    ..BEpsilonTreeOptions::default()
+                };
+                load::<BEpsilonTree>(volume, &options, count)
             }
             System::Bftl => {
                 let options = BftlOptions {

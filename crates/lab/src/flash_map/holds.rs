@@ -67,7 +67,7 @@ impl Holds {
     /// Its name under a tree, and in a few words what that means.
     pub fn name(self, tree: System) -> (&'static str, &'static str) {
         let path = matches!(tree, System::Mu | System::MuStar);
-        let run = tree == System::Fd;
+        let run = matches!(tree, System::Fd | System::Lsm);
         match self {
             Holds::Erased => ("erased", "free: can be written"),
             Holds::Root if path => {

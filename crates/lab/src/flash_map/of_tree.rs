@@ -372,7 +372,7 @@ mod tests {
             // Nodes of no fixed size.
             (System::Engine | System::EngineDurable, _) => leaves > 50,
             // The root is in memory.
-            (System::Fd, Some(checked)) => (leaves, above) == (checked.leaves, checked.inner),
+            (System::Fd | System::Lsm, Some(checked)) => (leaves, above) == (checked.leaves, checked.inner),
             // A path is on one page with its leaf.
             (System::Mu | System::MuStar, Some(checked)) => leaves + above == checked.leaves && roots == 1,
             // Leaves of several pages.

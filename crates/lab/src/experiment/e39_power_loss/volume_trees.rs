@@ -7,9 +7,9 @@ use std::sync::Arc;
 use trees::crash_matrix::volume::{Cuts, at_every};
 use trees::crash_matrix::{Recover, workload};
 use trees::{
-    AsRecovery, AsTree, AsTreeOptions, BTree, BTreeOptions, Bftl, BftlOptions, CbPersistence, CbPlacement,
-    CbTree, CbTreeOptions, Eviction, FdTree, FdTreeOptions, HeadLog, Index, LaTree, LaTreeOptions, LogMode,
-    PioOptions, PioTree, Sequential,
+    AsRecovery, AsTree, AsTreeOptions, BEpsilonTree, BEpsilonTreeOptions, BTree, BTreeOptions, Bftl,
+    BftlOptions, CbPersistence, CbPlacement, CbTree, CbTreeOptions, Eviction, FdTree, FdTreeOptions, HeadLog,
+    Index, LaTree, LaTreeOptions, LogMode, LsmTree, LsmTreeOptions, PioOptions, PioTree, Sequential,
 };
 
 const fn published(name: &'static str, run: fn(u64) -> Result<Tally>) -> Trial {
@@ -20,7 +20,7 @@ const fn between_flushes(name: &'static str, run: fn(u64) -> Result<Tally>) -> T
     Trial { name, kept: Kept::Nothing, run }
 }
 
-pub(super) const TRIALS: [Trial; 14] = [
+pub(super) const TRIALS: [Trial; 16] = [
     promising("PIO, log each", |stride| pio(LogMode::Each, stride)),
     promising("PIO, log flush", |stride| pio(LogMode::Buffered, stride)),
     promising("AS, checkpoint", |stride| always_sequential(AsRecovery::Checkpoint, stride)),
@@ -29,6 +29,8 @@ pub(super) const TRIALS: [Trial; 14] = [
     promising("CB, commits", |stride| cascade(CbPersistence::RootGrowth, CbPlacement::OutOfPlace, stride)),
     promising("FD, log each", |stride| fd(HeadLog::EachOperation, stride)),
     promising("FD, no log", |stride| fd(HeadLog::Off, stride)),
+    promising("LSM-tree", lsm),
+    promising("Bε-tree", b_epsilon),
     promising("BFTL", bftl),
     published("PIO, published redo", published_redo),
     published("AS, as published", |stride| always_sequential(AsRecovery::AsPublished, stride)),
@@ -47,6 +49,8 @@ pub(super) const SHORT: [&str; TRIALS.len()] = [
     "CB comm",
     "FD log",
     "FD",
+    "LSM",
+    "Bε",
     "BFTL",
     "PIO pub",
     "AS pub",
@@ -137,6 +141,31 @@ fn fd(log: HeadLog, stride: u64) -> Result<Tally> {
         frames: 0,
     };
     usual::<FdTree>(&options, stride)
+}
+
+fn lsm(stride: u64) -> Result<Tally> {
+    let options = LsmTreeOptions {
+        page_len: 512,
+        memtable_pages: 2,
+        ratio: 2,
+        entries_max: Some(5),
+        frames: 2,
+        pio_max: 4,
+        ..LsmTreeOptions::default()
+    };
+    usual::<LsmTree>(&options, stride)
+}
+
+fn b_epsilon(stride: u64) -> Result<Tally> {
+    let options = BEpsilonTreeOptions {
+        page_len: 512,
+        fanout: Some(4),
+        entries_max: Some(4),
+        retired_max: 5,
+        frames: 3,
+        pio_max: 4,
+    };
+    usual::<BEpsilonTree>(&options, stride)
 }
 
 fn bftl(stride: u64) -> Result<Tally> {
