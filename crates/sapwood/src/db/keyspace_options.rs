@@ -69,6 +69,14 @@ impl KeyspaceOptions {
         }
     }
 
+    /// Whether any option was said. Options that say what is the default anyway are not equal to none: a keyspace that exists may have another.
+    pub(super) fn say_something(&self) -> bool {
+        self.expiry.is_some()
+            || self.merging.is_some()
+            || self.durability.is_some()
+            || self.compression.is_some()
+    }
+
     /// The durability, if one was said.
     pub(super) fn own_durability(&self) -> Option<Durability> {
         self.durability

@@ -99,7 +99,7 @@ impl Database {
     /// created without expiry, or without this merge operator. [`Error::BadOption`] for options that do not go together.
     pub fn keyspace_with(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
         self.handle.engine.health.check_process()?;
-        if options != KeyspaceOptions::default() {
+        if options.say_something() {
             options.check()?;
             self.handle.creation.find_or_create_with(&self.handle.engine, name, &options)?;
         }
