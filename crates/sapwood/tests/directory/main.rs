@@ -11,7 +11,7 @@ mod moved;
 mod refused;
 mod words;
 
-use sapwood::{Builder, Database, Durability, Keyspace, Result};
+use sapwood::{Builder, Compression, Database, Durability, Keyspace, Result};
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -22,7 +22,28 @@ fn scratch() -> TempDir {
 
 /// Small, so that there are new files after a few thousand records.
 fn builder() -> Builder {
-    Database::builder().memory(4 << 20).segment_span(1 << 20)
+    // The values would compress to a tenth, and files grow that much more slowly.
+    Database::builder().compression(Compression::None).memory(4 << 20).segment_span(1 << 20)
+}
+
+/// Runs a test in a process of its own, for which the environment has `mark`; returns true there, and false when it is done. A signal of a
+/// file at its largest is ignored.
+#[cfg(unix)]
+fn is_alone(test: &str, mark: &str) -> bool {
+    if std::env::var_os(mark).is_some() {
+        return true;
+    }
+    let ignoring = "trap '' XFSZ; exec \"$0\" \"$@\"";
+    let binary = std::env::current_exe().expect("this program");
+    let status = std::process::Command::new("sh")
+        .args(["-c", ignoring])
+        .arg(binary)
+        .args(["--exact", test, "--nocapture"])
+        .env(mark, "yes")
+        .status()
+        .expect("a child");
+    assert!(status.success(), "{test}: {status}");
+    false
 }
 
 fn open(path: &Path) -> (Database, Keyspace) {

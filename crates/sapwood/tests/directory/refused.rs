@@ -6,7 +6,6 @@ use psync::{Fault, OperationKind, Repeat, Simulated};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sapwood::{Database, Error, Keyspace, Result};
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 
 const CHILD: &str = "SAPWOOD_REFUSED";
@@ -14,20 +13,7 @@ const CHILD: &str = "SAPWOOD_REFUSED";
 /// Runs one of these tests in a process of its own, since limits are those of a process, and the signal of a file at its
 /// largest ends one that does not ignore it.
 fn in_child(test: &str) -> bool {
-    if std::env::var_os(CHILD).is_some() {
-        return true;
-    }
-    let ignoring = "trap '' XFSZ; exec \"$0\" \"$@\"";
-    let binary = std::env::current_exe().expect("this program");
-    let status = Command::new("sh")
-        .args(["-c", ignoring])
-        .arg(binary)
-        .args(["--exact", &format!("refused::{test}"), "--nocapture"])
-        .env(CHILD, "yes")
-        .status()
-        .expect("a child");
-    assert!(status.success(), "{test}: {status}");
-    false
+    crate::is_alone(&format!("refused::{test}"), CHILD)
 }
 
 /// Runs `work` with a limit of so much.
