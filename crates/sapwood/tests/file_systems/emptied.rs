@@ -13,7 +13,8 @@ fn key(number: u64) -> String {
 }
 
 fn open(path: &Path, memory: u64) -> (Database, Keyspace) {
-    let db = Database::builder().memory(memory).open(path).expect("opens");
+    let builder = Database::builder().memory(memory).compression(sapwood::Compression::None);
+    let db = builder.open(path).expect("opens");
     let keyspace = db.keyspace("main").expect("a keyspace");
     (db, keyspace)
 }

@@ -16,7 +16,8 @@ const COUNTER: &str = "counter";
 const DURABLE: u64 = 5;
 
 pub fn open(path: &Path) -> sapwood::Result<Database> {
-    Database::builder().memory(8 << 20).segment_span(1 << 20).open(path)
+    let builder = Database::builder().memory(8 << 20).segment_span(1 << 20);
+    builder.compression(sapwood::Compression::None).open(path)
 }
 
 fn value(number: u64) -> Vec<u8> {
