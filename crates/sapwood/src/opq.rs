@@ -426,8 +426,6 @@ impl Opq {
     ) -> impl Iterator<Item = (OperationRef<'_>, bool)> + '_ {
         let from = from.as_ref().map(|(keyspace, key)| (*keyspace, &key[..], SeqNo::MAX));
         let mut entries = self.entries.ahead(from).peekable();
-        // Nothing is added to a frozen queue, so this is asked once and not for each key.
-        let is_plain = self.range_removals.is_empty() && self.folded.get().is_none_or(Folded::is_empty);
         std::iter::from_fn(move || {
             let newest = entries.next()?;
             let (keyspace, key, _) = newest.key();
@@ -437,10 +435,7 @@ impl Opq {
             {
                 is_asked |= older.is_asked();
             }
-            let value = match is_plain {
-                true => newest.value(),
-                false => self.value_at(&newest, SeqNo::MAX).map(|value| self.folded(keyspace, key, value)),
-            };
+            let value = self.value_at(&newest, SeqNo::MAX).map(|value| self.folded(keyspace, key, value));
             Some((OperationRef { keyspace, key, value }, is_asked))
         })
     }
