@@ -11,7 +11,7 @@ use rand::{Rng, SeedableRng};
 use rand_distr::{Distribution, Zipf};
 use sapwood::{Compression, Database, Durability};
 use std::sync::Arc;
-use trees::{BTree, BTreeOptions, Index, LsmTree, LsmTreeOptions};
+use trees::{BTree, BTreeOptions, Index, LsmTree, LsmTreeOptions, PageUse};
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
@@ -125,6 +125,37 @@ fn told(name: &str, pattern: Pattern, spare: f64, counters: FlashCounters, user:
     );
 }
 
+/// Updates, with what is done for one, given the record's number and whether it is the last; tells what flash the last two thirds of them took.
+fn count(
+    options: &Options,
+    name: &str,
+    (drive, pattern, spare): (&Ssd, Pattern, f64),
+    mut update: impl FnMut(u64, bool) -> Outcome,
+) -> Outcome {
+    let mut numbers = Numbers::new(pattern, options.records)?;
+    let updates = options.records * options.rounds;
+    let mut before = drive.flash_counters();
+    for at in 0..updates {
+        if at == updates / 3 {
+            before = drive.flash_counters();
+        }
+        match update(numbers.next(), at + 1 == updates) {
+            Err(error) if is_full(&*error) => {
+                println!("{name:28} {:16} {:>5.0} %  no room", format!("{pattern:?}"), spare * 100.0);
+                return Ok(());
+            }
+            done => done?,
+        }
+    }
+    let counters = drive.flash_counters() - before;
+    told(name, pattern, spare, counters, (updates - updates / 3) * (KEY + VALUE) as u64);
+    Ok(())
+}
+
+fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
+    matches!(error.downcast_ref(), Some(trees::Error::Device(error)) if error.is_full())
+}
+
 fn key(number: u64) -> [u8; KEY] {
     let mut key = [b'k'; KEY];
     key[..8].copy_from_slice(&number.to_be_bytes());
@@ -148,25 +179,15 @@ fn engine(options: &Options, pattern: Pattern, spare: f64, compression: Compress
         value
     };
     records.ingest((0..options.records).map(|number| (key(number), value(number))))?;
-    let mut numbers = Numbers::new(pattern, options.records)?;
-    let updates = options.records * options.rounds;
-    let mut before = drive.flash_counters();
     let mut batch = db.batch();
-    for update in 0..updates {
-        if update == updates / 3 {
-            before = drive.flash_counters();
-        }
-        let number = numbers.next();
+    let name = if compression == Compression::None { "Sapwood" } else { "Sapwood, LZ4" };
+    count(options, name, (&drive, pattern, spare), |number, is_last| {
         batch.insert(&records, key(number), value(number));
-        if batch.len() == 100 {
+        if batch.len() == 100 || is_last {
             batch.commit()?;
         }
-    }
-    batch.commit()?;
-    let counters = drive.flash_counters() - before;
-    let name = if compression == Compression::None { "Sapwood" } else { "Sapwood, LZ4" };
-    told(name, pattern, spare, counters, (updates - updates / 3) * (KEY + VALUE) as u64);
-    Ok(())
+        Ok(())
+    })
 }
 
 fn in_place(options: &Options, pattern: Pattern, spare: f64) -> Outcome {
@@ -180,18 +201,7 @@ fn in_place(options: &Options, pattern: Pattern, spare: f64) -> Outcome {
         0.69,
         &mut (0..options.records).map(|number| (number, number)),
     )?;
-    let mut numbers = Numbers::new(pattern, options.records)?;
-    let updates = options.records * options.rounds;
-    let mut before = drive.flash_counters();
-    for update in 0..updates {
-        if update == updates / 3 {
-            before = drive.flash_counters();
-        }
-        tree.update(numbers.next(), update)?;
-    }
-    let counters = drive.flash_counters() - before;
-    told("a B+-tree in place", pattern, spare, counters, (updates - updates / 3) * (KEY + VALUE) as u64);
-    Ok(())
+    count(options, "a B+-tree in place", (&drive, pattern, spare), |number, _| Ok(tree.update(number, 1)?))
 }
 
 /// Half of the memory is the memtable's; the rest stands for filters.
@@ -206,44 +216,23 @@ fn merged(options: &Options, pattern: Pattern, spare: f64) -> Outcome {
     let mut records = (0..options.records).map(|number| (number, number));
     let (mut file, mut flushes) = (None, 0);
     let mut tree = LsmTree::bulk_load(Arc::new(drive.clone()), &layout, 1.0, &mut records)?;
-    let mut numbers = Numbers::new(pattern, options.records)?;
-    let updates = options.records * options.rounds;
-    let mut before = drive.flash_counters();
-    for update in 0..updates {
-        if update == updates / 3 {
-            before = drive.flash_counters();
-        }
-        match tree.update(numbers.next(), update) {
-            Ok(()) => (),
-            Err(trees::Error::Device(error)) if error.is_full() => {
-                println!(
-                    "{:28} {:16} {:>5.0} %  no room",
-                    "an LSM-tree",
-                    format!("{pattern:?}"),
-                    spare * 100.0
-                );
-                return Ok(());
-            }
-            Err(error) => return Err(error.into()),
-        }
+    count(options, "an LSM-tree", (&drive, pattern, spare), |number, _| {
+        tree.update(number, 1)?;
         // The drive is told what merges have left, as of files that are removed.
-        if tree.stats().flushes != flushes {
-            flushes = tree.stats().flushes;
-            let trees::PageUse::Unused(pages) = tree.page_use() else {
-                unreachable!("it knows what it does not use")
-            };
-            for (name, offset) in pages {
-                let file = match file {
-                    Some(file) => file,
-                    None => *file.insert(drive.open(&name, Access { write: true, ..Access::default() })?),
-                };
-                drive.release(file, offset..offset + PAGE as u64)?;
-            }
+        let done = tree.stats().flushes;
+        if std::mem::replace(&mut flushes, done) == done {
+            return Ok(());
         }
-    }
-    let counters = drive.flash_counters() - before;
-    told("an LSM-tree", pattern, spare, counters, (updates - updates / 3) * (KEY + VALUE) as u64);
-    Ok(())
+        let PageUse::Unused(pages) = tree.page_use() else { unreachable!("it knows what it does not use") };
+        for (name, offset) in pages {
+            let file = match file {
+                Some(file) => file,
+                None => *file.insert(drive.open(&name, Access { write: true, ..Access::default() })?),
+            };
+            drive.release(file, offset..offset + PAGE as u64)?;
+        }
+        Ok(())
+    })
 }
 
 fn main() -> Outcome {
