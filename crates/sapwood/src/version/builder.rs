@@ -364,7 +364,7 @@ impl<'a> VersionBuilder<'a> {
         self.expiring.entry(segment).or_insert_with(|| of_base().unwrap_or_default())
     }
 
-    /// Notes when the records of a leaf expire that have not yet.
+    /// Notes when the records of a leaf expire, or have expired: the collector moves leaves as they are.
     fn note_expiry<'r>(&mut self, position: Position, records: impl Iterator<Item = (&'r [u8], &'r [u8])>) {
         let expiring = records.filter_map(|(key, stored)| {
             let bytes = node::entry_len(key.len(), stored.len()) as u64;

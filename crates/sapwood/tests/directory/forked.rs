@@ -1,6 +1,6 @@
 //! A child that is forked from a process has copies of its databases, and no part in them.
 
-use crate::{builder, count, key, open, put, scratch};
+use crate::{builder, count, is_alone, key, open, put, scratch};
 use fork::{Fork, fork, waitpid};
 use sapwood::{Error, Result};
 use std::os::unix::process::CommandExt;
@@ -33,11 +33,6 @@ fn in_child(work: impl FnOnce() -> bool) -> bool {
     }
 }
 
-/// In a process whose other threads run other tests these may hold locks at the moment of the fork, for which the child would wait for ever.
-fn is_alone(test: &str) -> bool {
-    crate::is_alone(&format!("forked::{test}"), "SAPWOOD_FORKED")
-}
-
 fn is_refused<T>(answer: Result<T>) -> bool {
     matches!(answer, Err(Error::Forked { .. }))
 }
@@ -45,7 +40,7 @@ fn is_refused<T>(answer: Result<T>) -> bool {
 /// It panicked, and its parent's lock was no more.
 #[test]
 fn a_child_that_drops_its_handle_does_not_release_the_parents_lock() {
-    if !is_alone("a_child_that_drops_its_handle_does_not_release_the_parents_lock") {
+    if !is_alone("forked::a_child_that_drops_its_handle_does_not_release_the_parents_lock") {
         return;
     }
     for closes in [false, true] {
@@ -78,7 +73,7 @@ fn a_child_that_drops_its_handle_does_not_release_the_parents_lock() {
 
 #[test]
 fn a_child_that_uses_its_copy_is_told_so() {
-    if !is_alone("a_child_that_uses_its_copy_is_told_so") {
+    if !is_alone("forked::a_child_that_uses_its_copy_is_told_so") {
         return;
     }
     let dir = scratch();

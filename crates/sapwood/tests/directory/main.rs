@@ -26,11 +26,13 @@ fn builder() -> Builder {
     Database::builder().compression(Compression::None).memory(4 << 20).segment_span(1 << 20)
 }
 
-/// Runs a test in a process of its own, for which the environment has `mark`; returns true there, and false when it is done. A signal of a
-/// file at its largest is ignored.
+/// Runs a test in a process of its own; returns true there, and false when it is done. Limits are those of a process, and a child that is
+/// forked while threads of other tests hold locks would wait for these for ever. The signal of a file at its largest ends a process
+/// that does not ignore it.
 #[cfg(unix)]
-fn is_alone(test: &str, mark: &str) -> bool {
-    if std::env::var_os(mark).is_some() {
+fn is_alone(test: &str) -> bool {
+    const MARK: &str = "SAPWOOD_ALONE";
+    if std::env::var_os(MARK).is_some() {
         return true;
     }
     let ignoring = "trap '' XFSZ; exec \"$0\" \"$@\"";
@@ -39,7 +41,7 @@ fn is_alone(test: &str, mark: &str) -> bool {
         .args(["-c", ignoring])
         .arg(binary)
         .args(["--exact", test, "--nocapture"])
-        .env(mark, "yes")
+        .env(MARK, "yes")
         .status()
         .expect("a child");
     assert!(status.success(), "{test}: {status}");

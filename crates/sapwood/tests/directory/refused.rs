@@ -1,20 +1,12 @@
 //! What the system refuses before anything has happened is refused to the caller, and can be tried again: a moment
 //! without file descriptors, a file at its largest.
 
-use crate::{builder, count, key, open, put, scratch, value};
+use crate::{builder, count, is_alone, key, open, put, scratch, value};
 use psync::{Fault, OperationKind, Repeat, Simulated};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sapwood::{Database, Error, Keyspace, Result};
 use std::path::Path;
 use std::sync::Arc;
-
-const CHILD: &str = "SAPWOOD_REFUSED";
-
-/// Runs one of these tests in a process of its own, since limits are those of a process, and the signal of a file at its
-/// largest ends one that does not ignore it.
-fn in_child(test: &str) -> bool {
-    crate::is_alone(&format!("refused::{test}"), CHILD)
-}
 
 /// Runs `work` with a limit of so much.
 fn limited<T>(resource: Resource, most: u64, work: impl FnOnce() -> T) -> T {
@@ -38,7 +30,7 @@ fn write(keyspace: &Keyspace, numbers: std::ops::Range<u64>) -> (u64, Option<Err
 /// It was poisoned until it was opened again, although nothing had been written.
 #[test]
 fn a_moment_without_descriptors_poisons_nothing() {
-    if !in_child("a_moment_without_descriptors_poisons_nothing") {
+    if !is_alone("refused::a_moment_without_descriptors_poisons_nothing") {
         return;
     }
     for threads in [0, 1] {
@@ -71,7 +63,7 @@ fn a_moment_without_descriptors_poisons_nothing() {
 /// Opening needs descriptors, and says so; the next attempt finds everything.
 #[test]
 fn opening_without_descriptors_can_be_tried_again() {
-    if !in_child("opening_without_descriptors_can_be_tried_again") {
+    if !is_alone("refused::opening_without_descriptors_can_be_tried_again") {
         return;
     }
     let dir = scratch();
@@ -105,7 +97,7 @@ fn opening_without_descriptors_can_be_tried_again() {
 /// `EFBIG` poisoned it; it is a disk that is full for this file.
 #[test]
 fn a_file_at_its_largest_is_a_full_disk() {
-    if !in_child("a_file_at_its_largest_is_a_full_disk") {
+    if !is_alone("refused::a_file_at_its_largest_is_a_full_disk") {
         return;
     }
     for most in [700 << 10, 3 << 20] {
@@ -189,7 +181,7 @@ fn open_on(volume: &Simulated) -> Result<(Database, Keyspace)> {
 /// A disk quota, and a directory that cannot be read, are no reasons to poison either.
 #[test]
 fn a_directory_is_synced_without_a_new_descriptor() {
-    if !in_child("a_directory_is_synced_without_a_new_descriptor") {
+    if !is_alone("refused::a_directory_is_synced_without_a_new_descriptor") {
         return;
     }
     use psync::Volume;
