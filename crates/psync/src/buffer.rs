@@ -6,7 +6,7 @@
 //! it was made for. The buffer returned last is kept, so buffers of a length that is no longer used disappear
 //! gradually.
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Deref, DerefMut};

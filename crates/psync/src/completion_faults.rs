@@ -1,6 +1,6 @@
 //! For tests: completions that get lost, come late, or come twice; and what is reported meanwhile.
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 use std::any::Any;
 use std::cell::RefCell;
 use std::collections::VecDeque;

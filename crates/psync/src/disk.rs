@@ -18,6 +18,7 @@ use crate::directory::{Directory, Identity, cannot_sync, is_removed};
 use crate::disk_options::{Backend, DiskOptions};
 use crate::forked::Process;
 use crate::in_flight::Flight;
+use crate::lock::{Mutex, RwLock};
 use crate::lock_file::{self, Held};
 use crate::make_directory::make_directory;
 use crate::mapping;
@@ -28,7 +29,6 @@ use crate::{
     Request, Result, Volume, Window, Write, direct, threads,
 };
 use open_files::{Files, OpenFile};
-use parking_lot::{Mutex, RwLock};
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};

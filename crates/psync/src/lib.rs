@@ -34,6 +34,7 @@ mod forked;
 mod in_flight;
 #[cfg(target_os = "linux")]
 mod libaio;
+mod lock;
 mod lock_file;
 mod make_directory;
 mod mapping;

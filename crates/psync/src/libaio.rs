@@ -9,9 +9,9 @@
 //! its requests is in flight; since this may take for ever, a thread of its own makes the call. The memory belongs to the
 //! caller: so the caller waits for that thread, and reports it.
 
+use crate::lock::Mutex;
 use crate::stall::{Pending, Stalls, Watch, described};
 use crate::transfer::{Memory, Mover, TRANSFER_MAX, Transfer};
-use parking_lot::Mutex;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;

@@ -15,8 +15,8 @@
 
 use crate::directory::{Directory, Identity};
 use crate::forked::Process;
+use crate::lock::Mutex;
 use crate::{Access, Error, LockKind, Result};
-use parking_lot::Mutex;
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::Path;

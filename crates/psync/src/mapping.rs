@@ -40,9 +40,9 @@
 //! Invariants: a mapping is unmapped once, by its owner. Nobody holds a reference into it: bytes are copied in,
 //! and never out.
 
+use crate::lock::Mutex;
 use crate::window::{Window, check};
 use crate::{Error, Result};
-use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;

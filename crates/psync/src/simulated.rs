@@ -17,6 +17,7 @@ mod window;
 
 pub use faults::{Fault, Filter, OperationKind, Repeat};
 
+use crate::lock::Mutex;
 use crate::{
     Access, Counters, Device, Entry, Error, FileId, Limits, Lock, LockKind, Read, Result, Volume, Window,
     Write,
@@ -24,7 +25,6 @@ use crate::{
 use directory::NameChange;
 use faults::Action;
 use node::{Change, Node};
-use parking_lot::Mutex;
 use state::{HeldLock, State};
 use std::ops::Range;
 use std::sync::Arc;

@@ -14,8 +14,8 @@
 
 #![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "no other backend can be cancelled"))]
 
+use crate::lock::Mutex;
 use crate::transfer::{Memory, Transfer};
-use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,7 +1,7 @@
 //! The portable backend: a pool of threads, each of which does one positioned read or write at a time.
 
+use crate::lock::Mutex;
 use crate::transfer::{Mover, Transfer};
-use parking_lot::Mutex;
 use std::io;
 use std::panic::resume_unwind;
 use std::thread::Builder;

@@ -39,12 +39,12 @@ mod aloft;
 mod progress;
 
 use crate::busy_wait::{Turn, Waiting, is_short};
+use crate::lock::Mutex;
 use crate::ring::Ring;
 use crate::stall::Stalls;
 use crate::transfer::{Flying, Landing, Memory, Mover, TRANSFER_MAX, Transfer};
 use aloft::{Aloft, Begun, Permit, Pinned};
 use io_uring::{opcode, types};
-use parking_lot::Mutex;
 use progress::{Progress, is_sent_back};
 use std::io;
 use std::os::fd::AsRawFd;

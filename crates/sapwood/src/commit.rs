@@ -229,9 +229,7 @@ impl CommitPipeline {
 impl CommitPipeline {
     /// Locks the log when no commit waits for the device, as beginning another queue and ending the log require.
     pub fn log_at_rest(&self) -> RankedGuard<'_, rank::Log, Option<Log>> {
-        let mut guard = self.log.lock();
-        self.queues.wait(&mut guard, Log::is_syncing);
-        guard
+        self.queues.wait(self.log.lock(), Log::is_syncing)
     }
 
     /// Makes all commits so far durable. Threads that want this, or commit durably, at the same time share a sync.

@@ -2,18 +2,21 @@
 //!
 //! A thread that holds a lock may take only locks that stand below it in [`Rank`], so no threads can wait for one another in a
 //! circle. A violation panics at once, whether or not another thread is there to make it a deadlock, and the panic names both
-//! locks and the lines that take them. Release builds check nothing, and a lock is no larger there than that of `parking_lot`.
+//! locks and the lines that take them. Release builds check nothing, and a lock is no larger there than that of the standard library.
 //!
 //! Invariants:
 //! 1. every lock of the engine has a rank (the house rules check it);
 //! 2. a rank is part of the lock's type. A thread never holds two locks of one rank;
 //! 3. `try_lock` does not wait and may be called in any order; what is locked after it may not;
-//! 4. code of the user that runs under a lock ([`UserIter`]) is not checked against it: it may use another database.
+//! 4. locks have no state outside themselves: in a child that was forked, other databases can be opened (`psync`'s `lock.rs`);
+//! 5. code of the user that runs under a lock ([`UserIter`]) is not checked against it: it may use another database.
 
-use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::time::{Duration, Instant};
+use std::sync::{
+    Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
+};
+use std::time::Duration;
 
 /// A rank as a type. See [`ranks!`].
 pub(crate) trait Ranked {
@@ -153,7 +156,7 @@ ranks! {
     Health,
 }
 
-/// A mutex with a rank.
+/// A mutex with a rank. It does not know poisoning: a panic under a lock is made an error by what waits for the work.
 #[derive(Debug)]
 pub(crate) struct RankedMutex<R, T> {
     lock: Mutex<T>,
@@ -176,12 +179,12 @@ impl<R, T> RankedMutex<R, T> {
 
     /// The value, which nothing else can lock.
     pub fn get_mut(&mut self) -> &mut T {
-        self.lock.get_mut()
+        self.lock.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The same, for good.
     pub fn into_inner(self) -> T {
-        self.lock.into_inner()
+        self.lock.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -189,14 +192,17 @@ impl<R: Ranked, T> RankedMutex<R, T> {
     /// Waits for the lock and takes it.
     #[track_caller]
     pub fn lock(&self) -> RankedGuard<'_, R, T> {
-        Guard::take(|| self.lock.lock())
+        Guard::take(|| self.lock.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Takes the lock if it is free.
     #[track_caller]
     pub fn try_lock(&self) -> Option<RankedGuard<'_, R, T>> {
-        let guard = self.lock.try_lock()?;
-        Some(Guard::taken(guard))
+        match self.lock.try_lock() {
+            Ok(guard) => Some(Guard::taken(guard)),
+            Err(TryLockError::Poisoned(guard)) => Some(Guard::taken(guard.into_inner())),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 }
 
@@ -222,19 +228,20 @@ impl<R, T> RankedRwLock<R, T> {
 impl<R: Ranked, T> RankedRwLock<R, T> {
     #[track_caller]
     pub fn read(&self) -> Guard<R, RwLockReadGuard<'_, T>> {
-        Guard::take(|| self.lock.read())
+        Guard::take(|| self.lock.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     #[track_caller]
     pub fn write(&self) -> Guard<R, RwLockWriteGuard<'_, T>> {
-        Guard::take(|| self.lock.write())
+        Guard::take(|| self.lock.write().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 /// A lock that is held: the guard of some library, and in debug builds what this thread knows of it.
 pub(crate) struct Guard<R, G> {
     guard: G,
-    _held: Held<R>,
+    /// Is dropped after the guard.
+    held: Held<R>,
 }
 
 impl<R: Ranked, G> Guard<R, G> {
@@ -248,24 +255,22 @@ impl<R: Ranked, G> Guard<R, G> {
     /// The lock was taken without waiting.
     #[track_caller]
     pub fn taken(guard: G) -> Self {
-        Self { guard, _held: Held::new() }
+        Self { guard, held: Held::new() }
     }
 }
 
 impl<R, T> RankedGuard<'_, R, T> {
     /// Sleeps until notified. The lock is free meanwhile.
-    pub fn wait(&mut self, condvar: &Condvar) {
-        condvar.wait(&mut self.guard);
+    pub fn wait(self, condvar: &Condvar) -> Self {
+        let Self { guard, held } = self;
+        Self { guard: condvar.wait(guard).unwrap_or_else(PoisonError::into_inner), held }
     }
 
-    /// Sleeps until notified, at most until `end`.
-    pub fn wait_until(&mut self, condvar: &Condvar, end: Instant) {
-        condvar.wait_until(&mut self.guard, end);
-    }
-
-    /// Sleeps until notified, at most for `time`. Returns whether it was notified.
-    pub fn wait_for(&mut self, condvar: &Condvar, time: Duration) -> bool {
-        !condvar.wait_for(&mut self.guard, time).timed_out()
+    /// Sleeps until notified, at most for `time`. Also returns whether it was notified.
+    pub fn wait_for(self, condvar: &Condvar, time: Duration) -> (Self, bool) {
+        let Self { guard, held } = self;
+        let (guard, timeout) = condvar.wait_timeout(guard, time).unwrap_or_else(PoisonError::into_inner);
+        (Self { guard, held }, !timeout.timed_out())
     }
 }
 

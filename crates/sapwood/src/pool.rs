@@ -17,10 +17,9 @@
 use crate::error::{Error, Result};
 use crate::lock_order::{RankedGuard, RankedMutex, rank};
 use crate::watchdog;
-use parking_lot::Condvar;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Condvar};
 use std::thread::{Builder, JoinHandle};
 
 /// See the module documentation.
@@ -137,7 +136,7 @@ impl<T> Job<T> {
     fn at_rest(&self) -> RankedGuard<'_, rank::Task, Progress<T>> {
         let mut progress = self.progress.lock();
         while matches!(*progress, Progress::Running) {
-            watchdog::wait(&self.ended, &mut progress, self.name);
+            progress = watchdog::wait(&self.ended, progress, self.name);
         }
         progress
     }
@@ -341,7 +340,7 @@ impl Shared {
             } else if state.is_closed {
                 return;
             } else {
-                state.wait(&self.more);
+                state = state.wait(&self.more);
             }
         }
     }

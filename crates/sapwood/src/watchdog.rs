@@ -4,31 +4,34 @@
 //! Invariant: a report changes nothing. A thread stops waiting when it is notified, and only then.
 
 use crate::lock_order::RankedGuard;
-use parking_lot::Condvar;
+use std::sync::Condvar;
 use std::time::{Duration, Instant};
 
 /// The time between reports: no healthy wait needs as long.
 const EVERY: Duration = Duration::from_secs(10);
 
 /// Waits to be notified. `what` completes "waits for".
-pub(crate) fn wait<R, T>(condvar: &Condvar, guard: &mut RankedGuard<'_, R, T>, what: &'static str) {
-    if cfg!(debug_assertions) {
-        watched(EVERY, |time| guard.wait_for(condvar, time).then_some(()), report(what));
-    } else {
-        guard.wait(condvar);
-    }
+pub(crate) fn wait<'l, R, T>(
+    condvar: &Condvar,
+    guard: RankedGuard<'l, R, T>,
+    what: &'static str,
+) -> RankedGuard<'l, R, T> {
+    if cfg!(debug_assertions) { watched(EVERY, condvar, guard, report(what)) } else { guard.wait(condvar) }
 }
 
-/// Waits in turns of `every` until `wait` has a result. Reports after each that brought none.
-fn watched<R>(
+/// Waits to be notified. Reports after each time of `every` that brought nothing.
+fn watched<'l, R, T>(
     every: Duration,
-    mut wait: impl FnMut(Duration) -> Option<R>,
+    condvar: &Condvar,
+    mut guard: RankedGuard<'l, R, T>,
     mut report: impl FnMut(Duration),
-) -> R {
+) -> RankedGuard<'l, R, T> {
     let began = Instant::now();
     loop {
-        if let Some(result) = wait(every) {
-            return result;
+        let (again, is_notified) = guard.wait_for(condvar, every);
+        guard = again;
+        if is_notified {
+            return guard;
         }
         report(began.elapsed());
     }
@@ -61,8 +64,7 @@ mod tests {
             });
             let every = Duration::from_millis(10);
             while !*guard {
-                let wait = |time| guard.wait_for(&changed, time).then_some(());
-                watched(every, wait, |waited| reports.push(waited));
+                guard = watched(every, &changed, guard, |waited| reports.push(waited));
             }
         });
         assert!(!reports.is_empty() && reports.is_sorted() && reports[0] >= Duration::from_millis(10));
@@ -80,7 +82,7 @@ mod tests {
                 changed.notify_one();
             });
             while !*guard {
-                wait(&changed, &mut guard, "the other thread");
+                guard = wait(&changed, guard, "the other thread");
             }
         });
     }

@@ -5,9 +5,9 @@
 //! a process.
 
 use super::state::{Handle, State};
+use crate::lock::Mutex;
 use crate::window::check;
 use crate::{Error, FileId, Result, Window};
-use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
 

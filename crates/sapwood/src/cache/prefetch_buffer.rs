@@ -25,9 +25,9 @@ use crate::storage::mapping_table::{Address, Position};
 use crate::storage::node::{Node, NodeId};
 use crate::watchdog;
 use bytes::Bytes;
-use parking_lot::Condvar;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Condvar;
 
 /// A position in key order: where the flush is, or where a block ends.
 pub(crate) type KeyPosition = (KeyspaceId, Bytes);
@@ -137,7 +137,7 @@ impl PrefetchBuffer {
     pub fn wait_for_room(&self, bytes: u64) {
         let mut inner = self.inner.lock();
         while inner.admits(bytes) == Admission::Later {
-            watchdog::wait(&self.changed, &mut inner, "room for nodes that are read ahead of a flush");
+            inner = watchdog::wait(&self.changed, inner, "room for nodes that are read ahead of a flush");
         }
     }
 
@@ -193,7 +193,7 @@ impl PrefetchBuffer {
     pub fn wait(&self, position: Position) -> Option<Node> {
         let mut inner = self.inner.lock();
         while inner.nodes.get(&position)?.node.is_none() {
-            watchdog::wait(&self.changed, &mut inner, "a node that is read ahead of a flush");
+            inner = watchdog::wait(&self.changed, inner, "a node that is read ahead of a flush");
         }
         let node = inner.remove(position);
         drop(inner);

@@ -18,11 +18,10 @@ use crate::error::{Error, Result};
 use crate::lock_order::{RankedMutex, rank};
 use crate::operation::SeqNo;
 use crate::pool::Begun;
-use parking_lot::Condvar;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar};
 use std::time::Duration;
 
 /// Told when a commit is durable, or why it is not.
@@ -108,7 +107,7 @@ impl DurableWaits {
         let watcher = Watcher::new(&self.watch);
         let seen = *self.watch.times.lock();
         if !is_there()? {
-            let mut times = self.watch.times.lock();
+            let times = self.watch.times.lock();
             if *times == seen {
                 times.wait_for(&self.watch.grown, time);
             }

@@ -65,8 +65,7 @@ impl CommitPipeline {
         // queue, with all writers waiting for the log. (No test: it would have to stop this thread between two
         // lines.)
         let (mut guard, queue) = loop {
-            let mut guard = self.log.lock();
-            self.queues.wait(&mut guard, |log| {
+            let guard = self.queues.wait(self.log.lock(), |log| {
                 log.holds_up(group.clone()) || self.queues.are_held_up(group.clone())
             });
             let queue = Arc::clone(&self.state.load().active);

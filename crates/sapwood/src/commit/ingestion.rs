@@ -14,9 +14,8 @@ pub(crate) struct ShowsIngested<'c> {
 impl CommitPipeline {
     /// Records ingested into this keyspace become visible before the result is dropped.
     pub fn show_ingested(&self, keyspace: KeyspaceId) -> ShowsIngested<'_> {
-        let mut guard = self.log.lock();
         // A transaction that is in the log comes before these records, and has to be visible before them.
-        self.queues.wait(&mut guard, |log| {
+        let mut guard = self.queues.wait(self.log.lock(), |log| {
             log.syncing.as_ref().is_some_and(|syncing| syncing.has_read_of(keyspace))
         });
         if let Some(log) = guard.as_mut() {

@@ -12,11 +12,10 @@ use crate::lock_order::{RankedGuard, RankedMutex, rank};
 use crate::operation::{KeyspaceId, Operation, OperationRef, Operations, SeqNo};
 use crate::wal::WalWriter;
 use crate::watchdog;
-use parking_lot::Condvar;
 use std::collections::{BTreeMap, HashSet};
 use std::hash::BuildHasher;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Condvar};
 
 /// The log and the sequence number of the next operation.
 pub(crate) struct Log {
@@ -198,15 +197,24 @@ pub(crate) struct CommitQueues {
 
 impl CommitQueues {
     /// Waits while the log is so: until what is in the way is over.
-    pub fn wait(&self, guard: &mut RankedGuard<'_, rank::Log, Option<Log>>, is_so: impl Fn(&Log) -> bool) {
+    pub fn wait<'l>(
+        &self,
+        mut guard: RankedGuard<'l, rank::Log, Option<Log>>,
+        is_so: impl Fn(&Log) -> bool,
+    ) -> RankedGuard<'l, rank::Log, Option<Log>> {
         if !guard.as_ref().is_some_and(&is_so) {
-            return;
+            return guard;
         }
         self.wanted.fetch_add(1, Relaxed);
         while guard.as_ref().is_some_and(&is_so) {
-            watchdog::wait(&self.blocker_ended, guard, "a sync of durable commits, an ingestion or a turn");
+            guard = watchdog::wait(
+                &self.blocker_ended,
+                guard,
+                "a sync of durable commits, an ingestion or a turn",
+            );
         }
         self.wanted.fetch_sub(1, Relaxed);
+        guard
     }
 
     /// Whether a group has to wait because another thread has the turn. Syncs need not: they change nothing.

@@ -10,9 +10,8 @@ use crate::error::{Error, Result};
 use crate::lock_order::{RankedMutex, rank};
 use crate::operation::{Operations, SeqNo};
 use crate::watchdog;
-use parking_lot::Condvar;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Condvar, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How long the first waiter looks for the answer before it sleeps: a commit without a sync takes less, and waking a
@@ -131,7 +130,7 @@ impl Waiter {
                 self.has_answer.store(false, Relaxed);
                 return answer;
             }
-            watchdog::wait(&self.answered, &mut answer, "the leader of the group commit");
+            answer = watchdog::wait(&self.answered, answer, "the leader of the group commit");
         }
     }
 }

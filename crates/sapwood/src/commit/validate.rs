@@ -154,9 +154,9 @@ impl CommitPipeline {
         if turn.is_mine() {
             return Ok(Turn { pipeline: None });
         }
-        let mut guard = self.log.lock();
+        let guard = self.log.lock();
         let ticket = turn.ticket();
-        self.queues.wait(&mut guard, |log| log.is_syncing() || !turn.is_due(ticket));
+        let guard = self.queues.wait(guard, |log| log.is_syncing() || !turn.is_due(ticket));
         // If the log is closed, no thread waits for it any longer, and none begins.
         guard.as_ref().ok_or(Error::Closed)?;
         turn.begin();

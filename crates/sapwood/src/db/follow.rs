@@ -40,10 +40,9 @@ use crate::version::Version;
 use crate::version::current::{self, Current};
 use crate::version::manifest;
 use crate::wal::{LogCursor, Record};
-use parking_lot::Condvar;
 use psync::Volume;
 use std::cell::RefCell;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Condvar, Weak};
 use std::time::Duration;
 
 /// How often a refresh begins again before what it finds is taken for damage, and how long it waits then: a writer that flushes or
@@ -331,7 +330,9 @@ impl Follower {
     pub fn renew(&self) {
         loop {
             let mut is_over = self.is_over.lock();
-            is_over.wait_for(&self.ends, RENEWAL);
+            if !*is_over {
+                (is_over, _) = is_over.wait_for(&self.ends, RENEWAL);
+            }
             if *is_over {
                 return;
             }

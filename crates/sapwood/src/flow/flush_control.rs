@@ -10,9 +10,8 @@ use crate::lock_order::{RankedMutex, rank};
 use crate::log_area::read_cost::ReadCosts;
 use crate::tree::candidates::Paid;
 use crate::watchdog;
-use parking_lot::Condvar;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Condvar, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 /// Runs the flush of a frozen queue in the thread that calls it.
@@ -160,7 +159,7 @@ impl FlushControl {
     /// Sleeps for `time`, or until notified or stopped. Does not sleep if `is_work` returns true. A thread that
     /// creates work takes the lock afterwards to notify, so no wakeup is lost.
     pub fn sleep(&self, time: Duration, is_work: impl FnOnce() -> bool) {
-        let mut control = self.inner.lock();
+        let control = self.inner.lock();
         if !control.stop && !is_work() {
             control.wait_for(&self.changed, time);
         }
@@ -169,8 +168,12 @@ impl FlushControl {
     /// Waits until `until`, or until a flush is requested or the thread is told to stop.
     pub fn pause(&self, until: Instant) {
         let mut control = self.inner.lock();
-        while !control.stop && !control.asked && Instant::now() < until {
-            control.wait_until(&self.changed, until);
+        while !control.stop && !control.asked {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            (control, _) = control.wait_for(&self.changed, left);
         }
     }
 
@@ -197,7 +200,7 @@ impl FlushControl {
             if let Some(error) = control.failure_after(attempts) {
                 return Err(error.clone());
             }
-            watchdog::wait(&self.changed, &mut control, "the flush");
+            control = watchdog::wait(&self.changed, control, "the flush");
         }
     }
 

@@ -275,7 +275,10 @@ fn a_callback_may_commit_panic_close_and_let_go_of_the_last_handle() {
             answers.recv_timeout(LONG).expect("it is called").expect("commits");
         }
         if threads > 1 {
+            // Were it durable already, the panic would be this thread's.
+            volume.set_open(false);
             put(&db, &keyspace, "4").expect("commits").on_durable(|_| panic!("on purpose"));
+            volume.set_open(true);
             let (answer, answers) = channel();
             put(&db, &keyspace, "5").expect("commits").on_durable(move |result| _ = answer.send(result));
             answers.recv_timeout(LONG).expect("it is called").expect("syncs");
