@@ -416,7 +416,7 @@ impl std::fmt::Display for Stats {
         )?;
         writeln!(
             f,
-            "memory   {} budget: queues {}, spare {}, cached nodes {}, records {}, mapping table {}, log areas {}, buffers {}",
+            "memory   {} budget: queues {}, spare {}, cached nodes {}, record cache {}, mapping table {}, log areas {}, buffers {}",
             Size(memory.budget),
             Size(memory.queues),
             Size(memory.spare),
