@@ -187,6 +187,19 @@ impl Database {
         keyspaces.collect()
     }
 
+    /// Whether what it stores is [encrypted](crate::Builder::encryption_key): what is kept beside it should be then, too.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// assert!(!db.is_encrypted());
+    /// # Ok(()) }
+    /// ```
+    pub fn is_encrypted(&self) -> bool {
+        self.handle.engine.encryption.is_on()
+    }
+
     /// The names of all keyspaces, sorted.
     ///
     /// ```
