@@ -158,7 +158,8 @@ where
     /// By default it does, so that the state of a node never goes back, also if its power fails: what was committed is applied again
     /// when it opens. That costs each commit a sync after the one that the entry itself needs. Without it the state of a
     /// node, after a power failure, may be that of some commits ago until the leader tells it what is committed; reads by the read index
-    /// wait for that and are right, reads of a follower's own state are older. No acknowledged write is lost either way.
+    /// wait for that and are right, reads of a follower's own state are older. No acknowledged write is lost either way. A leader that starts
+    /// again has to be elected again, since it may not know what it has acknowledged.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -365,7 +366,14 @@ where
     async fn read_vote(&mut self) -> std::result::Result<Option<Vote<C::NodeId>>, StorageError<C::NodeId>> {
         let log = Arc::clone(&self.log);
         let vote = blocking(move || log.lease.read(&log.lease.shared.log_meta, Kind::Vote)).await;
-        vote.map_err(|error| error.of(ErrorSubject::Vote, ErrorVerb::Read))
+        let vote: Option<Vote<C::NodeId>> =
+            vote.map_err(|error| error.of(ErrorSubject::Vote, ErrorVerb::Read))?;
+        if self.committed >= Durability::Immediate {
+            return Ok(vote);
+        }
+        // A leader that starts again would go on as one and answer reads, without knowing what it has acknowledged. As one that was never
+        // confirmed it has to be elected, and to commit an entry first.
+        Ok(vote.map(|vote| Vote { committed: false, ..vote }))
     }
 
     async fn save_committed(

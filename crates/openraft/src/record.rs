@@ -23,6 +23,8 @@ pub(crate) enum Kind {
     Membership = 5,
     /// The number of the current set of keyspaces.
     Set = 6,
+    /// The key of the group's snapshot files.
+    SnapshotKey = 7,
 }
 
 impl Kind {
@@ -34,6 +36,7 @@ impl Kind {
             Self::Applied => "the last applied log id",
             Self::Membership => "the membership",
             Self::Set => "the number of the set of keyspaces",
+            Self::SnapshotKey => "the key of the snapshot files",
         }
     }
 

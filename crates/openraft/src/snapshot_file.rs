@@ -1,4 +1,5 @@
-//! Snapshots as files: records in key order, in chunks with checksums.
+//! Snapshots as files: records in key order, in chunks with checksums. [`bytes`] encrypts files of an encrypted database; offsets
+//! and lengths here, and what is sent to other nodes, are of the content.
 //!
 //! ```text
 //! file    header | chunk …                           all integers little-endian
@@ -12,16 +13,22 @@
 //! 2. Whatever of a file is believed was compared with a checksum; a chunk that is missing, doubled or elsewhere is found by its number.
 //! 3. Memory: one chunk (256 KiB, or one record if that is longer).
 
+mod bytes;
+mod handle;
+
+pub(crate) use bytes::SnapshotKey;
+pub use handle::SnapshotFile;
+pub(crate) use handle::unique;
+
 use crate::error::{Error, Result};
 use crate::record;
+use bytes::Bytes;
+use handle::{UNFINISHED, rename};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{BufWriter, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
-use std::task::{Context, Poll};
-use tokio::io::{AsyncRead, AsyncSeek, AsyncWrite, ReadBuf};
 
 const MAGIC: &[u8; 8] = b"SapRaft1";
 /// A chunk ends when it has so many bytes.
@@ -30,180 +37,8 @@ const CHUNK: usize = 256 << 10;
 const CHUNK_MAX: usize = 18 << 20;
 const HEADER_MAX: usize = 16 << 20;
 
-const FINISHED: &str = "snapshot";
-const UNFINISHED: &str = "partial";
-
-/// A snapshot: openraft's `SnapshotData`. It is a file, whether it is written here, received, or sent.
-///
-/// ```
-/// openraft::declare_raft_types!(
-///     pub Config:
-///         D = String,
-///         R = String,
-///         SnapshotData = sapwood_openraft::SnapshotFile,
-/// );
-/// # fn main() {}
-/// ```
-#[derive(Debug)]
-pub struct SnapshotFile {
-    file: tokio::fs::File,
-    path: PathBuf,
-    /// Whether the file goes with this handle.
-    is_temporary: bool,
-}
-
-impl SnapshotFile {
-    /// A new file to receive into.
-    pub(crate) fn receive(directory: &Path, group: u64) -> Result<Self> {
-        let path = directory.join(format!("{group:016x}-received-{:016x}.{UNFINISHED}", unique()));
-        let file = File::options().create_new(true).read(true).write(true).open(&path);
-        let file = file.map_err(Error::file("creating", &path))?;
-        Ok(Self { file: tokio::fs::File::from_std(file), path, is_temporary: true })
-    }
-
-    pub(crate) fn open(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(Error::file("opening", path))?;
-        Ok(Self { file: tokio::fs::File::from_std(file), path: path.to_owned(), is_temporary: false })
-    }
-
-    /// Moves a received file to where finished ones are, durably, and leaves it there.
-    pub(crate) fn keep(&mut self, to: &Path) -> Result<()> {
-        let handle = File::options().read(true).write(true).open(&self.path);
-        handle.and_then(|file| file.sync_all()).map_err(Error::file("syncing", &self.path))?;
-        if self.is_temporary {
-            rename(&self.path, to)?;
-            self.is_temporary = false;
-        } else {
-            let unfinished = to.with_extension(UNFINISHED);
-            fs::copy(&self.path, &unfinished).map_err(Error::file("copying", &self.path))?;
-            let copied = File::options().read(true).write(true).open(&unfinished);
-            copied.and_then(|file| file.sync_all()).map_err(Error::file("syncing", &unfinished))?;
-            rename(&unfinished, to)?;
-        }
-        self.path = to.to_owned();
-        Ok(())
-    }
-
-    /// Waits for what tokio still writes.
-    pub(crate) async fn flush(&mut self) -> Result<()> {
-        let flushed = tokio::io::AsyncWriteExt::flush(&mut self.file).await;
-        flushed.map_err(Error::file("writing", &self.path))
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Removes what a process that was killed has left.
-    pub(crate) fn remove_unfinished(directory: &Path) -> Result<()> {
-        remove_where(directory, |name| name.ends_with(UNFINISHED))
-    }
-
-    pub(crate) fn remove_all(directory: &Path, group: u64) -> Result<()> {
-        let prefix = format!("{group:016x}-");
-        remove_where(directory, |name| name.starts_with(&prefix))
-    }
-
-    /// Removes the finished snapshots of a group but one.
-    pub(crate) fn remove_others(directory: &Path, group: u64, kept: &Path) -> Result<()> {
-        let (prefix, kept) = (format!("{group:016x}-"), kept.file_name());
-        remove_where(directory, |name| {
-            name.starts_with(&prefix) && name.ends_with(FINISHED) && kept.is_none_or(|kept| kept != name)
-        })
-    }
-
-    /// The finished snapshots of a group.
-    pub(crate) fn finished(directory: &Path, group: u64) -> Result<Vec<PathBuf>> {
-        let prefix = format!("{group:016x}-");
-        let entries = fs::read_dir(directory).map_err(Error::file("listing", directory))?;
-        let mut found = Vec::new();
-        for entry in entries {
-            let entry = entry.map_err(Error::file("listing", directory))?;
-            let name = entry.file_name();
-            let is_one =
-                name.to_str().is_some_and(|name| name.starts_with(&prefix) && name.ends_with(FINISHED));
-            if is_one {
-                found.push(entry.path());
-            }
-        }
-        Ok(found)
-    }
-
-    pub(crate) fn finished_path(directory: &Path, group: u64, snapshot_id: &str) -> PathBuf {
-        directory.join(format!("{group:016x}-{snapshot_id}.{FINISHED}"))
-    }
-}
-
-/// A number that no other file of this directory has.
-pub(crate) fn unique() -> u64 {
-    use std::hash::{BuildHasher, Hasher};
-    // Keys of a hasher are random.
-    std::hash::RandomState::new().build_hasher().finish()
-}
-
-fn remove_where(directory: &Path, is_removed: impl Fn(&str) -> bool) -> Result<()> {
-    let entries = fs::read_dir(directory).map_err(Error::file("listing", directory))?;
-    for entry in entries {
-        let entry = entry.map_err(Error::file("listing", directory))?;
-        if entry.file_name().to_str().is_some_and(&is_removed) {
-            fs::remove_file(entry.path()).map_err(Error::file("removing", entry.path()))?;
-        }
-    }
-    Ok(())
-}
-
-fn rename(from: &Path, to: &Path) -> Result<()> {
-    fs::rename(from, to).map_err(Error::file("renaming", from))?;
-    let directory = to.parent().unwrap_or(to);
-    let synced = File::open(directory).and_then(|directory| directory.sync_all());
-    synced.map_err(Error::file("syncing", directory))
-}
-
-impl Drop for SnapshotFile {
-    fn drop(&mut self) {
-        if self.is_temporary {
-            // What cannot be removed now is removed when the store is opened.
-            _ = fs::remove_file(&self.path);
-        }
-    }
-}
-
-impl AsyncRead for SnapshotFile {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.file).poll_read(context, buffer)
-    }
-}
-
-impl AsyncWrite for SnapshotFile {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.file).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.file).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.file).poll_shutdown(context)
-    }
-}
-
-impl AsyncSeek for SnapshotFile {
-    fn start_seek(mut self: Pin<&mut Self>, position: SeekFrom) -> io::Result<()> {
-        Pin::new(&mut self.file).start_seek(position)
-    }
-
-    fn poll_complete(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<u64>> {
-        Pin::new(&mut self.file).poll_complete(context)
-    }
+fn damage(path: &Path, offset: u64, what: &'static str, expected: String, found: String) -> Error {
+    Error::Snapshot { path: path.to_owned(), offset, what, expected, found }
 }
 
 fn checksum(number: u64, len: u32, content: &[u8]) -> u32 {
@@ -213,7 +48,7 @@ fn checksum(number: u64, len: u32, content: &[u8]) -> u32 {
 
 /// Writes a snapshot.
 pub(crate) struct Writer {
-    file: BufWriter<File>,
+    file: BufWriter<Bytes>,
     /// While it is written.
     path: PathBuf,
     number: u64,
@@ -224,9 +59,11 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// Begins the file that will have the name `to`.
-    pub fn begin<T: Serialize>(to: &Path, header: &T) -> Result<Self> {
+    pub fn begin<T: Serialize>(to: &Path, key: Option<&SnapshotKey>, header: &T) -> Result<Self> {
         let path = to.with_extension(UNFINISHED);
-        let file = File::create(&path).map_err(Error::file("creating", &path))?;
+        let mut how = File::options();
+        how.create(true).truncate(true).read(true).write(true);
+        let file = Bytes::create(&path, &how, key)?;
         let mut writer = Self {
             file: BufWriter::with_capacity(64 << 10, file),
             path,
@@ -293,7 +130,7 @@ impl Writer {
         let mut end = vec![1];
         end.extend_from_slice(&self.records.to_le_bytes());
         self.put(&end)?;
-        let synced = self.file.flush().and_then(|()| self.file.get_ref().sync_all());
+        let synced = self.file.flush().and_then(|()| self.file.get_mut().sync());
         synced.map_err(Error::file("syncing", &self.path))?;
         rename(&self.path, to)
     }
@@ -311,9 +148,8 @@ pub(crate) type Record = (u16, Vec<u8>, Vec<u8>);
 
 /// Reads a snapshot.
 pub(crate) struct Reader {
-    file: File,
+    file: Bytes,
     path: PathBuf,
-    len: u64,
     offset: u64,
     number: u64,
     chunk: Vec<u8>,
@@ -326,14 +162,14 @@ pub(crate) struct Reader {
 
 impl Reader {
     /// Opens a file and reads its header.
-    pub fn open<T: DeserializeOwned>(path: &Path, group: u64) -> Result<(Self, T)> {
-        let mut file = File::open(path).map_err(Error::file("opening", path))?;
-        let len = file.seek(SeekFrom::End(0)).map_err(Error::file("reading", path))?;
-        file.rewind().map_err(Error::file("reading", path))?;
+    pub fn open<T: DeserializeOwned>(
+        path: &Path,
+        key: Option<&SnapshotKey>,
+        group: u64,
+    ) -> Result<(Self, T)> {
         let mut reader = Self {
-            file,
+            file: Bytes::open(path, key)?,
             path: path.to_owned(),
-            len,
             offset: 0,
             number: 0,
             chunk: Vec::new(),
@@ -352,11 +188,11 @@ impl Reader {
     }
 
     fn damage(&self, offset: u64, what: &'static str, expected: String, found: String) -> Error {
-        Error::Snapshot { path: self.path.clone(), offset, what, expected, found }
+        damage(&self.path, offset, what, expected, found)
     }
 
     fn read(&mut self, len: usize, what: &'static str) -> Result<Vec<u8>> {
-        let left = self.len - self.offset;
+        let left = self.file.len() - self.offset;
         if len as u64 > left {
             return Err(self.damage(
                 self.offset,
@@ -366,7 +202,12 @@ impl Reader {
             ));
         }
         let mut bytes = vec![0; len];
-        self.file.read_exact(&mut bytes).map_err(Error::file("reading", &self.path))?;
+        self.file.read_exact(&mut bytes).map_err(|error| match error.kind() {
+            ErrorKind::InvalidData => {
+                self.damage(self.offset, what, "what was written there".to_owned(), error.to_string())
+            }
+            _ => Error::file("reading", &self.path)(error),
+        })?;
         self.offset += len as u64;
         Ok(bytes)
     }
@@ -400,8 +241,8 @@ impl Reader {
                 [0, _, _, ..] => self.at = 3,
                 [1, a, b, c, d, e, f, g, h] => {
                     let records = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
-                    if records != self.records || self.offset != self.len {
-                        let (found, left) = (self.records, self.len - self.offset);
+                    if records != self.records || self.offset != self.file.len() {
+                        let (found, left) = (self.records, self.file.len() - self.offset);
                         let expected = format!("{records} records, then the end");
                         let found = format!("{found} records, then {left} bytes");
                         return Err(self.damage(self.offset, "the last chunk", expected, found));

@@ -22,7 +22,7 @@ pub use reader::{StateReader, View};
 use crate::error::{Error, Result, blocking};
 use crate::machine::{Apply, Machine};
 use crate::record::Kind;
-use crate::snapshot_file::{Reader, SnapshotFile};
+use crate::snapshot_file::{Reader, SnapshotFile, SnapshotKey};
 use crate::store::Lease;
 use openraft::storage::RaftStateMachine;
 use openraft::{
@@ -65,6 +65,8 @@ pub struct StateMachine<C: RaftTypeConfig, M> {
 /// What is known of a state, beside its records.
 pub(crate) struct State<C: RaftTypeConfig> {
     lease: Arc<Lease>,
+    /// What snapshot files are encrypted with.
+    key: Option<SnapshotKey>,
     /// The keyspaces that the machine has asked for.
     keyspaces: Vec<(String, KeyspaceOptions)>,
     current: RwLock<Current>,
@@ -151,9 +153,11 @@ impl<C: RaftTypeConfig> State<C> {
         let last = lease.read(meta, Kind::Applied)?;
         let membership = lease.read(meta, Kind::Membership)?.unwrap_or_default();
         let current = Current { set, keyspaces: create(&lease, &keyspaces, set)? };
-        let snapshot = newest_snapshot::<C>(&lease, &last)?;
+        let key = snapshot_key(&lease)?;
+        let snapshot = newest_snapshot::<C>(&lease, key.as_ref(), &last)?;
         Ok(Self {
             lease,
+            key,
             keyspaces,
             current: RwLock::new(current),
             applied: Mutex::new(Applied { last, membership }),
@@ -162,9 +166,13 @@ impl<C: RaftTypeConfig> State<C> {
     }
 
     /// The current snapshot becomes `path`, unless there is a newer one. Returns whether it did.
-    fn show_snapshot(&self, meta: SnapshotMeta<C::NodeId, C::Node>, path: PathBuf) -> Result<bool> {
+    fn show_snapshot(
+        &self,
+        snapshot: &mut Option<Finished<C>>,
+        meta: SnapshotMeta<C::NodeId, C::Node>,
+        path: PathBuf,
+    ) -> Result<bool> {
         let Lease { shared, group } = &*self.lease;
-        let mut snapshot = self.snapshot.lock();
         if snapshot.as_ref().is_some_and(|(shown, _)| shown.last_log_id > meta.last_log_id) {
             return Ok(false);
         }
@@ -183,19 +191,41 @@ fn create(lease: &Lease, keyspaces: &[(String, KeyspaceOptions)], set: u64) -> R
     keyspaces.iter().map(create).collect()
 }
 
-/// The newest snapshot that the state has come to, and removes the others.
+/// The key of a group's snapshot files, if its database is encrypted. It is there before anything is encrypted with it.
+fn snapshot_key(lease: &Lease) -> Result<Option<SnapshotKey>> {
+    let Lease { shared, group } = lease;
+    if !shared.db.is_encrypted() {
+        return Ok(None);
+    }
+    if let Some(bytes) = lease.read(&shared.meta, Kind::SnapshotKey)? {
+        return Ok(Some(SnapshotKey::new(bytes)));
+    }
+    let key = SnapshotKey::random()?;
+    let mut batch = shared.db.batch();
+    batch.insert(&shared.meta, Kind::SnapshotKey.key(*group), Kind::SnapshotKey.encode(key.bytes())?);
+    batch.durability(Durability::Immediate).commit()?;
+    Ok(Some(key))
+}
+
+/// The newest snapshot that the state has come to, and removes the others. One that ends before what was purged is of no use: what
+/// comes after it is gone. Without one openraft builds one.
 fn newest_snapshot<C: RaftTypeConfig>(
     lease: &Lease,
+    key: Option<&SnapshotKey>,
     applied: &Option<LogId<C::NodeId>>,
 ) -> Result<Option<Finished<C>>> {
     let Lease { shared, group } = lease;
+    let purged: Option<LogId<C::NodeId>> = lease.read(&shared.log_meta, Kind::Purged)?;
     let mut newest: Option<Finished<C>> = None;
     for path in SnapshotFile::finished(&shared.directory, *group)? {
-        match Reader::open::<Header<C>>(&path, *group) {
-            Ok((_, (meta, _))) if meta.last_log_id <= *applied => {
+        match Reader::open::<Header<C>>(&path, key, *group) {
+            Ok((_, (meta, _))) if meta.last_log_id <= *applied && meta.last_log_id >= purged => {
                 if newest.as_ref().is_none_or(|(newest, _)| newest.last_log_id < meta.last_log_id) {
                     newest = Some((meta, path));
                 }
+            }
+            Ok((_, (meta, _))) if meta.last_log_id < purged => {
+                tracing::warn!("{} ends before what was purged of the log, and is removed", path.display())
             }
             Ok(_) => {
                 tracing::warn!("{} is of a later state than the database, and is removed", path.display())
@@ -330,8 +360,12 @@ where
     async fn begin_receiving_snapshot(
         &mut self,
     ) -> std::result::Result<Box<SnapshotFile>, StorageError<C::NodeId>> {
-        let lease = Arc::clone(&self.state.lease);
-        let file = blocking(move || SnapshotFile::receive(&lease.shared.directory, lease.group)).await;
+        let state = Arc::clone(&self.state);
+        let file = blocking(move || {
+            let Lease { shared, group } = &*state.lease;
+            SnapshotFile::receive(&shared.directory, *group, state.key.as_ref())
+        });
+        let file = file.await;
         file.map(Box::new).map_err(|error| error.of(ErrorSubject::Snapshot(None), ErrorVerb::Write))
     }
 
@@ -356,7 +390,7 @@ where
         let snapshot = blocking(move || {
             let snapshot = state.snapshot.lock();
             let Some((meta, path)) = &*snapshot else { return Ok(None) };
-            let snapshot = Box::new(SnapshotFile::open(path)?);
+            let snapshot = Box::new(SnapshotFile::open(path, state.key.as_ref())?);
             Ok(Some(Snapshot { meta: meta.clone(), snapshot }))
         });
         snapshot.await.map_err(|error| error.of(ErrorSubject::Snapshot(None), ErrorVerb::Read))

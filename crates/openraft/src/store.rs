@@ -77,8 +77,8 @@ impl Drop for Lease {
 
 impl Store {
     /// Logs and machines in one database. Snapshots are files in `directory`, which is created if it is not there; it needs space for
-    /// one snapshot of each group, and another one while it is built or received. Snapshot files are not encrypted, also if the database is: put
-    /// the directory on a file system that is.
+    /// one snapshot of each group, and another one while it is built or received. Snapshot files
+    /// are encrypted if the database of the machines is, with a key that it has. What is sent to other nodes is not: that is for TLS.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

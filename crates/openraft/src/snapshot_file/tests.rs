@@ -3,7 +3,7 @@
 use super::*;
 
 fn write(path: &Path) -> Vec<Record> {
-    let mut writer = Writer::begin(path, &"header".to_owned()).expect("begins");
+    let mut writer = Writer::begin(path, None, &"header".to_owned()).expect("begins");
     let mut records = Vec::new();
     for keyspace in [0, 2] {
         for number in 0..400u32 {
@@ -19,7 +19,7 @@ fn write(path: &Path) -> Vec<Record> {
 }
 
 fn read(path: &Path) -> Result<Vec<Record>> {
-    let (mut reader, header) = Reader::open::<String>(path, 1)?;
+    let (mut reader, header) = Reader::open::<String>(path, None, 1)?;
     assert_eq!(header, "header");
     let mut records = Vec::new();
     while let Some(record) = reader.next()? {

@@ -49,7 +49,7 @@ impl<C: RaftTypeConfig<SnapshotData = SnapshotFile>> SnapshotBuilder<C> {
         let path = SnapshotFile::finished_path(&shared.directory, group, &meta.snapshot_id);
         let names = state.keyspaces.iter().map(|(name, _)| name.clone()).collect();
         let header: Header<C> = (meta.clone(), names);
-        let mut writer = Writer::begin(&path, &header)?;
+        let mut writer = Writer::begin(&path, state.key.as_ref(), &header)?;
         for (number, keyspace) in (0u16..).zip(view.keyspaces()) {
             let mut records = view.snapshot().iter(keyspace);
             while let Some(record) = records.next_ref() {
@@ -60,8 +60,8 @@ impl<C: RaftTypeConfig<SnapshotData = SnapshotFile>> SnapshotBuilder<C> {
         // openraft purges the log up to here as soon as it has the snapshot: from then on nothing can be applied again.
         shared.db.sync()?;
         writer.finish(&path)?;
-        let file = SnapshotFile::open(&path)?;
-        if !state.show_snapshot(meta.clone(), path.clone())? {
+        let file = SnapshotFile::open(&path, state.key.as_ref())?;
+        if !state.show_snapshot(&mut state.snapshot.lock(), meta.clone(), path.clone())? {
             // One was installed meanwhile. This one stays readable as long as it is open.
             std::fs::remove_file(&path).map_err(Error::file("removing", &path))?;
         }

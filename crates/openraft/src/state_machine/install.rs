@@ -20,11 +20,23 @@ impl<C: RaftTypeConfig<SnapshotData = SnapshotFile>> State<C> {
     ) -> Result<()> {
         let (shared, group) = (&self.lease.shared, self.lease.group);
         let current = self.current.read().set;
+        // A builder that ends meanwhile waits, and finds that its own is the older one: it would remove this file.
+        let mut shown = self.snapshot.lock();
         // Of an installation that failed.
         self.lease.drop_sets(|set| set != current)?;
         let set = current + 1;
         let keyspaces = create(&self.lease, &self.keyspaces, set)?;
-        self.fill(&keyspaces, &meta, &snapshot)?;
+        // Before it counts: once the state is that of the snapshot, openraft purges the log up to there, also if this process dies in
+        // between, and then has to have a snapshot for nodes which need what was purged.
+        let path = SnapshotFile::finished_path(&shared.directory, group, &meta.snapshot_id);
+        snapshot.keep(&path)?;
+        if let Err(error) = self.fill(&keyspaces, &meta, &snapshot) {
+            if shown.as_ref().is_none_or(|(_, shown)| *shown != path) {
+                // If that fails, it is removed when the store is opened.
+                _ = std::fs::remove_file(&path);
+            }
+            return Err(error);
+        }
 
         let mut batch = shared.db.batch();
         batch.insert(&shared.meta, Kind::Set.key(group), Kind::Set.encode(&set)?);
@@ -41,10 +53,7 @@ impl<C: RaftTypeConfig<SnapshotData = SnapshotFile>> State<C> {
         *self.applied.lock() =
             Applied { last: meta.last_log_id.clone(), membership: meta.last_membership.clone() };
         self.lease.drop_sets(|found| found != set)?;
-
-        let path = SnapshotFile::finished_path(&shared.directory, group, &meta.snapshot_id);
-        snapshot.keep(&path)?;
-        self.show_snapshot(meta, path)?;
+        self.show_snapshot(&mut shown, meta, path)?;
         Ok(())
     }
 
@@ -55,7 +64,8 @@ impl<C: RaftTypeConfig<SnapshotData = SnapshotFile>> State<C> {
         meta: &SnapshotMeta<C::NodeId, C::Node>,
         snapshot: &SnapshotFile,
     ) -> Result<()> {
-        let (mut reader, (found, names)) = Reader::open::<Header<C>>(snapshot.path(), self.lease.group)?;
+        let opened = Reader::open::<Header<C>>(snapshot.path(), self.key.as_ref(), self.lease.group)?;
+        let (mut reader, (found, names)) = opened;
         if found.last_log_id != meta.last_log_id || found.last_membership != meta.last_membership {
             return Err(Error::Snapshot {
                 path: snapshot.path().to_owned(),

@@ -3,6 +3,8 @@
 use crate::ground::{self, command};
 use openraft::RaftLogReader;
 use openraft::storage::{RaftLogStorage, RaftLogStorageExt, RaftStateMachine};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use sapwood::psync::Simulated;
 use sapwood_openraft::KvCommand;
 
@@ -10,8 +12,9 @@ use sapwood_openraft::KvCommand;
 fn a_full_disk_fails_the_append_and_leaves_no_hole() {
     let (volume, directory) = (Simulated::new(1).with_capacity(6 << 20), ground::directory());
     let (mut log, mut machine) = ground::open(&volume, &directory).expect("opens");
-    let entry =
-        |index: u64| command(1, index, KvCommand::put(format!("key {index}"), vec![index as u8; 20_000]));
+    // What is random is not compressed.
+    let value = |index| StdRng::seed_from_u64(index).random_iter().take(20_000).collect::<Vec<u8>>();
+    let entry = |index: u64| command(1, index, KvCommand::put(format!("key {index}"), value(index)));
     let (mut appended, mut applied) = (0, 0);
     let error = ground::run(async {
         while appended < 1000 {

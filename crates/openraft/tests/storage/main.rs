@@ -2,9 +2,12 @@
 
 mod batches;
 mod bugs;
+mod cluster;
 mod full_disk;
 mod ground;
 mod groups;
+#[path = "../../examples/replicated-kv/tests/cluster/history.rs"]
+mod history;
 mod journal;
 mod kv;
 mod power_cuts;

@@ -38,8 +38,7 @@ struct Arguments {
     /// The memory of the database, in MiB.
     #[arg(long, default_value_t = 256)]
     memory: u64,
-    /// A key file: the database is encrypted with it, from its beginning on. Snapshot files are not: put the directory on an encrypted file system
-    /// if they must be.
+    /// A key file: the database is encrypted with it, and with it the snapshots, from its beginning on.
     #[arg(long)]
     key_file: Option<PathBuf>,
     /// A snapshot is made after so many entries, and the log is purged up to as many before it.

@@ -110,7 +110,7 @@ async fn a_cluster_speaks_tls_and_asks_for_the_token() {
     plain.expect_err("it does not answer without TLS");
 }
 
-/// With a key file no value is in the database's files, and without the key nothing opens them.
+/// With a key file no value is in the files of the database and of snapshots, and without the key nothing opens them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_with_a_key_file_is_encrypted() {
     _ = rustls::crypto::ring::default_provider().install_default();
@@ -124,14 +124,26 @@ async fn a_database_with_a_key_file_is_encrypted() {
         nodes.begin(1).await;
         let put = nodes.client.put(nodes.url(1, "/records/fram")).body(secret).send().await;
         assert!(put.expect("it answers").status().is_success());
-        nodes.kill(1);
-        let mut has_secret = false;
-        for entry in std::fs::read_dir(nodes.directory(1).join("node.db")).expect("lists") {
-            let bytes = std::fs::read(entry.expect("an entry").path()).expect("reads");
-            has_secret |= bytes.windows(secret.len()).any(|window| window == secret.as_bytes());
+        let made = nodes.client.post(nodes.url(1, "/snapshot")).send().await;
+        assert!(made.expect("it answers").status().is_success());
+        let is_finished = |path: &std::path::PathBuf| path.extension().is_some_and(|it| it == "snapshot");
+        let parent = nodes.directory(1);
+        let files = |directory| {
+            let entries = std::fs::read_dir(parent.join(directory)).expect("lists");
+            entries.map(|entry| entry.expect("an entry").path()).collect::<Vec<_>>()
+        };
+        while !files("snapshots").iter().any(is_finished) {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
-        // The one without a key shows that the search finds it.
-        assert_eq!(has_secret, !is_encrypted);
+        nodes.kill(1);
+        for directory in ["node.db", "snapshots"] {
+            let has_secret = files(directory).iter().any(|file| {
+                let bytes = std::fs::read(file).expect("reads");
+                bytes.windows(secret.len()).any(|window| window == secret.as_bytes())
+            });
+            // The one without a key shows that the search finds it.
+            assert_eq!(has_secret, !is_encrypted, "{directory}");
+        }
         nodes.start(1, with_key);
         nodes.leader().await;
         assert!(nodes.records(1).await.contains(secret));

@@ -1,0 +1,349 @@
+//! Three nodes in this process, on simulated volumes that lose power, with messages that are lost: histories of clients are linearizable. The
+//! short form of what `sapwood-node`'s tests do with processes and networks.
+
+use crate::ground;
+use crate::history::{Call, Operation, violation};
+use openraft::error::{InstallSnapshotError, RPCError, RaftError, RemoteError, Unreachable};
+use openraft::network::{RPCOption, RaftNetwork, RaftNetworkFactory};
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, InstallSnapshotRequest, InstallSnapshotResponse,
+    VoteRequest, VoteResponse,
+};
+use openraft::{AnyError, BasicNode, Config, Raft, SnapshotPolicy};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use sapwood::psync::Simulated;
+use sapwood_openraft::{
+    BatchWriter, Batched, Error, KvBatchConfig, KvCommand, KvMachine, ReadIndex, StateReader, Store,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use tokio::time::{sleep, timeout};
+
+const NODES: [u64; 3] = [1, 2, 3];
+const KEYS: u64 = 4;
+/// An operation that takes longer may have happened or not.
+const LONG: Duration = Duration::from_millis(500);
+
+/// A node that runs.
+#[derive(Clone)]
+struct Node {
+    raft: Raft<KvBatchConfig>,
+    writer: BatchWriter<KvBatchConfig, KvMachine>,
+    reads: ReadIndex<KvBatchConfig>,
+    state: StateReader<KvBatchConfig>,
+    volume: Simulated,
+    store: Store,
+}
+
+struct Cluster {
+    nodes: Mutex<BTreeMap<u64, Node>>,
+    /// From whom to whom messages are lost.
+    lost: Mutex<BTreeSet<(u64, u64)>>,
+    directory: TempDir,
+    begin: Instant,
+    history: Mutex<Vec<Operation>>,
+    next: AtomicU64,
+    /// Whether reads ask a majority.
+    confirms: bool,
+    /// Whether what is committed is synced.
+    syncs_committed: bool,
+}
+
+/// What a node says to another.
+struct Link {
+    cluster: Arc<Cluster>,
+    from: u64,
+    to: u64,
+}
+
+type Answer<T, E = openraft::error::Infallible> = Result<T, RPCError<u64, BasicNode, RaftError<u64, E>>>;
+
+impl Link {
+    /// The other node, if a message comes through.
+    fn raft(&self) -> Result<Raft<KvBatchConfig>, Unreachable> {
+        let node = self.cluster.nodes.lock().expect("sound").get(&self.to).map(|node| node.raft.clone());
+        node.filter(|_| !self.is_lost(self.from, self.to)).ok_or_else(Self::unreachable)
+    }
+
+    fn unreachable() -> Unreachable {
+        Unreachable::new(&AnyError::error("a message was lost, for a test"))
+    }
+
+    fn is_lost(&self, from: u64, to: u64) -> bool {
+        self.cluster.lost.lock().expect("sound").contains(&(from, to))
+    }
+
+    /// An answer, if it comes through.
+    #[allow(clippy::result_large_err, reason = "the error is openraft's")]
+    fn answer<T, E: std::error::Error>(&self, answer: Result<T, RaftError<u64, E>>) -> Answer<T, E> {
+        if self.is_lost(self.to, self.from) {
+            return Err(Self::unreachable().into());
+        }
+        answer.map_err(|error| RPCError::RemoteError(RemoteError::new(self.to, error)))
+    }
+}
+
+impl RaftNetwork<KvBatchConfig> for Link {
+    async fn append_entries(
+        &mut self,
+        request: AppendEntriesRequest<KvBatchConfig>,
+        _: RPCOption,
+    ) -> Answer<AppendEntriesResponse<u64>> {
+        let answer = self.raft()?.append_entries(request).await;
+        self.answer(answer)
+    }
+
+    async fn install_snapshot(
+        &mut self,
+        request: InstallSnapshotRequest<KvBatchConfig>,
+        _: RPCOption,
+    ) -> Answer<InstallSnapshotResponse<u64>, InstallSnapshotError> {
+        let answer = self.raft()?.install_snapshot(request).await;
+        self.answer(answer)
+    }
+
+    async fn vote(&mut self, request: VoteRequest<u64>, _: RPCOption) -> Answer<VoteResponse<u64>> {
+        let answer = self.raft()?.vote(request).await;
+        self.answer(answer)
+    }
+}
+
+impl RaftNetworkFactory<KvBatchConfig> for Link {
+    type Network = Link;
+
+    async fn new_client(&mut self, target: u64, _: &BasicNode) -> Link {
+        Link { cluster: Arc::clone(&self.cluster), from: self.from, to: target }
+    }
+}
+
+impl Cluster {
+    async fn new(confirms: bool, syncs_committed: bool) -> Arc<Self> {
+        let cluster = Arc::new(Self {
+            nodes: Mutex::default(),
+            lost: Mutex::default(),
+            directory: ground::directory(),
+            begin: Instant::now(),
+            history: Mutex::default(),
+            next: AtomicU64::new(1),
+            confirms,
+            syncs_committed,
+        });
+        for id in NODES {
+            cluster.start(id, Simulated::new(id)).await;
+        }
+        let members: BTreeMap<_, _> = NODES.iter().map(|id| (*id, BasicNode::default())).collect();
+        cluster.node(1).expect("it runs").raft.initialize(members).await.expect("a cluster");
+        cluster
+    }
+
+    async fn start(self: &Arc<Self>, id: u64, volume: Simulated) {
+        let db = ground::open_on(&volume, 1).expect("opens");
+        let store = Store::open(&db, self.directory.path().join(id.to_string())).expect("a store");
+        let group = store.group::<KvBatchConfig, _>(1, Batched(KvMachine::new()));
+        let (log, machine) = group.expect("a group");
+        let state = machine.reader();
+        let config = Config {
+            heartbeat_interval: 40,
+            election_timeout_min: 200,
+            election_timeout_max: 400,
+            // So that nodes which were away are sent snapshots, too.
+            snapshot_policy: SnapshotPolicy::LogsSinceLast(100),
+            max_in_snapshot_log_to_keep: 20,
+            ..Config::default()
+        };
+        let config = Arc::new(config.validate().expect("a configuration"));
+        let link = Link { cluster: Arc::clone(self), from: id, to: id };
+        let log = if self.syncs_committed { log } else { log.committed_without_sync() };
+        let raft = Raft::new(id, config, link, log, machine).await.expect("it starts");
+        let (writer, reads) = (BatchWriter::new(&raft, 1 << 20, KvCommand::log_bytes), ReadIndex::new(&raft));
+        let node = Node { raft, writer, reads, state, volume, store };
+        self.nodes.lock().expect("sound").insert(id, node);
+    }
+
+    fn node(&self, id: u64) -> Option<Node> {
+        self.nodes.lock().expect("sound").get(&id).cloned()
+    }
+
+    /// A node ends as by a power cut, and comes back with what was durable.
+    async fn lose_power(self: &Arc<Self>, ids: &[u64], seed: u64) {
+        let mut volumes = Vec::new();
+        for id in ids {
+            let node = self.nodes.lock().expect("sound").remove(id).expect("it runs");
+            // Whatever it has acknowledged was before this; it has not closed its database.
+            node.raft.shutdown().await.expect("it stops");
+            let Node { raft, writer, reads, state, volume, store } = node;
+            drop((raft, writer, reads, state));
+            // What it still does with snapshots would be seen by its next life, which has the same directory.
+            while let Err(Error::GroupInUse { .. }) =
+                store.group::<KvBatchConfig, _>(1, Batched(KvMachine::new()))
+            {
+                sleep(Duration::from_millis(5)).await;
+            }
+            volumes.push((*id, volume.power_loss(seed + id)));
+        }
+        sleep(Duration::from_millis(100)).await;
+        for (id, volume) in volumes {
+            self.start(id, volume).await;
+        }
+    }
+
+    /// The node that a majority follows.
+    async fn leader(&self) -> u64 {
+        loop {
+            let nodes: Vec<_> =
+                self.nodes.lock().expect("sound").iter().map(|(id, node)| (*id, node.clone())).collect();
+            for (id, node) in nodes {
+                if matches!(timeout(LONG, node.reads.confirm()).await, Ok(Ok(()))) {
+                    return id;
+                }
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    fn lose(&self, links: &[(u64, u64)]) {
+        *self.lost.lock().expect("sound") = links.iter().copied().collect();
+    }
+
+    fn now(&self) -> u64 {
+        self.begin.elapsed().as_nanos() as u64
+    }
+
+    /// A client that asks any node. Those that do not lead are asked for reads, which they refuse.
+    async fn work(self: Arc<Self>, client: usize, is_done: Arc<AtomicBool>) {
+        let mut rng = StdRng::seed_from_u64(client as u64);
+        while !is_done.load(SeqCst) {
+            sleep(Duration::from_millis(rng.random_range(0..6))).await;
+            let Some(node) = self.node(NODES[rng.random_range(0..NODES.len())]) else { continue };
+            let key = format!("key {}", rng.random_range(0..KEYS));
+            let called = self.now();
+            let (call, is_known) = if rng.random_bool(0.5) {
+                // A leader that loses its followers answers as one that never was one, though others may commit what it had.
+                if !node.raft.metrics().borrow().state.is_leader() {
+                    continue;
+                }
+                let value = self.next.fetch_add(1, SeqCst);
+                let write = node.writer.write(KvCommand::put(key.clone(), value.to_string()));
+                match timeout(LONG, write).await {
+                    Ok(Ok(_)) => (Call::Put { value }, true),
+                    _ => (Call::Put { value }, false),
+                }
+            } else {
+                if self.confirms && !matches!(timeout(LONG, node.reads.confirm()).await, Ok(Ok(()))) {
+                    continue;
+                }
+                let found = node.state.get(&key).expect("reads");
+                let number = |value: &[u8]| std::str::from_utf8(value).ok()?.parse::<u64>().ok();
+                let found = found.map_or(0, |found| number(&found.value).expect("a number"));
+                (Call::Get { found }, true)
+            };
+            let returned = is_known.then(|| self.now());
+            self.history.lock().expect("sound").push(Operation { client, key, call, called, returned });
+        }
+    }
+}
+
+/// What happens to a cluster while clients work, with time between that it works in.
+async fn troubles(cluster: &Arc<Cluster>) {
+    let pause = || sleep(Duration::from_millis(600));
+    pause().await;
+    let others = |id: u64| NODES.into_iter().filter(move |other| *other != id);
+    for (number, trouble) in
+        (0u64..).zip(["isolated", "power", "mute", "all power", "deaf", "bridge", "follower"])
+    {
+        let leader = cluster.leader().await;
+        let first = others(leader).next().expect("three nodes");
+        let (said, heard): (Vec<_>, Vec<_>) =
+            others(leader).map(|other| ((leader, other), (other, leader))).unzip();
+        match trouble {
+            "isolated" => cluster.lose(&[said, heard].concat()),
+            "mute" => cluster.lose(&said),
+            "deaf" => cluster.lose(&heard),
+            "bridge" => cluster.lose(&[(leader, first), (first, leader)]),
+            "power" => cluster.lose_power(&[leader], number).await,
+            "follower" => cluster.lose_power(&[first], number).await,
+            _ => cluster.lose_power(&NODES, number).await,
+        }
+        pause().await;
+        cluster.lose(&[]);
+        pause().await;
+    }
+}
+
+/// The history of clients, and all nodes' records at its end.
+fn run(confirms: bool, syncs_committed: bool) -> (Vec<Operation>, Vec<Vec<(bytes::Bytes, bytes::Bytes)>>) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let cluster = Cluster::new(confirms, syncs_committed).await;
+        cluster.leader().await;
+        let is_done = Arc::new(AtomicBool::new(false));
+        let clients: Vec<_> = (0..6)
+            .map(|client| tokio::spawn(Arc::clone(&cluster).work(client, Arc::clone(&is_done))))
+            .collect();
+        troubles(&cluster).await;
+        is_done.store(true, SeqCst);
+        for client in clients {
+            client.await.expect("a client does not panic");
+        }
+        let leader = cluster.node(cluster.leader().await).expect("it runs");
+        let last = leader.raft.metrics().borrow().last_applied.map_or(0, |last| last.index);
+        let mut records = Vec::new();
+        for id in NODES {
+            let node = cluster.node(id).expect("it runs");
+            let wait = node.raft.wait(Some(Duration::from_secs(20)));
+            wait.applied_index_at_least(Some(last), "all of it").await.expect("it catches up");
+            let found = node.state.scan([], None::<&[u8]>, usize::MAX).expect("reads");
+            records.push(found.into_iter().map(|(key, found)| (key, found.value)).collect());
+            node.raft.shutdown().await.expect("it stops");
+        }
+        // Nodes and links have the cluster, and it them.
+        cluster.nodes.lock().expect("sound").clear();
+        let history = std::mem::take(&mut *cluster.history.lock().expect("sound"));
+        (history, records)
+    })
+}
+
+#[test]
+fn histories_are_linearizable_and_nodes_end_alike() {
+    let (history, records) = run(true, false);
+    let (puts, gets) =
+        history.iter().partition::<Vec<_>, _>(|operation| matches!(operation.call, Call::Put { .. }));
+    assert!(puts.len() > 200 && gets.len() > 200, "{} puts, {} gets", puts.len(), gets.len());
+    assert_eq!(violation(&history), None);
+    assert!(records.iter().all(|found| *found == records[0]), "{records:?}");
+    assert_eq!(records[0].len() as u64, KEYS);
+}
+
+/// openraft lets a leader go on that has restarted before others elected one, though it may have forgotten what is committed: its
+/// reads were stale (databendlabs/openraft#1511).
+#[test]
+fn a_leader_that_comes_back_knows_what_it_acknowledged() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        for round in 0..20u64 {
+            let cluster = Cluster::new(true, round % 2 == 0).await;
+            let leader = cluster.node(cluster.leader().await).expect("it runs");
+            let value = round.to_string();
+            leader.writer.write(KvCommand::put("key", value.clone())).await.expect("writes");
+            drop(leader);
+            cluster.lose_power(&NODES, round).await;
+            let leader = cluster.node(cluster.leader().await).expect("it runs");
+            let found = leader.state.get("key").expect("reads").map(|found| found.value);
+            assert_eq!(found.as_deref(), Some(value.as_bytes()), "round {round}");
+            for id in NODES {
+                cluster.node(id).expect("it runs").raft.shutdown().await.expect("it stops");
+            }
+            cluster.nodes.lock().expect("sound").clear();
+        }
+    });
+}
+
+/// The checker would find it.
+#[test]
+fn reads_without_the_read_index_are_caught() {
+    assert!(violation(&run(false, false).0).is_some());
+}
