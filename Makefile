@@ -50,7 +50,7 @@ peers: ## Build, check and test the adapters to these other stores (minutes; no 
 object-store: ## Build, check and test backups in object stores (two minutes; no part of `make test`)
 	cd crates/object-store && $(CARGO) fmt --check && $(CARGO) clippy --all-targets -- -D warnings && $(CARGO) test
 
-test-cluster: ## Build, check and test replication on openraft (minutes; no part of `make test`)
+test-cluster: ## Build, check and test replication on openraft, clusters of processes included (minutes; `make test` has the short form)
 	cd crates/openraft && $(CARGO) fmt --all --check && $(CARGO) clippy --workspace --all-targets -- -D warnings && $(CARGO) test --workspace && RUSTDOCFLAGS="-D warnings" $(CARGO) doc --package sapwood-openraft --no-deps
 
 bench-cluster: ## Race three replicated nodes against etcd on this machine (needs Go; ETCD=program, DIR=directory on the disk; five minutes)
