@@ -7,6 +7,8 @@ use crate::history::violation;
 use crate::lan::{self, Lan, Way};
 use crate::nodes::{Nodes, until};
 use crate::troubles::{judge, live, pause};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use reqwest::header::DATE;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -188,7 +190,8 @@ async fn date(nodes: &Nodes, id: u64) -> String {
 async fn fill_disk(nodes: &mut Nodes, id: u64) {
     let ballast = nodes.directory(id).join("ballast");
     let mut file = std::fs::File::create(&ballast).expect("creates");
-    let chunk = vec![0xAB; 64 << 10];
+    // What is random is not compressed.
+    let chunk: Vec<u8> = StdRng::seed_from_u64(id).random_iter().take(64 << 10).collect();
     while file.write_all(&chunk).is_ok() {}
     drop(file);
     // Entries that need space: a log that is written into files that it has already would go on for long.
