@@ -4,7 +4,7 @@ use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::{ObjectStore, ObjectStoreExt};
 use sapwood::backup::{self, Restore, Target};
-use sapwood::{Database, Error};
+use sapwood::{Compression, Database, Error, KeyspaceOptions};
 use sapwood_object_store::ObjectStoreTarget;
 use std::io;
 use std::path::Path;
@@ -32,7 +32,8 @@ fn restored(target: &ObjectStoreTarget, dir: &Path, number: u64) -> Vec<(Vec<u8>
 fn story(store: Arc<dyn ObjectStore>) {
     let dir = tempfile::tempdir().expect("a directory");
     let db = Database::open(dir.path().join("ships.db")).expect("opens");
-    let ships = db.keyspace("ships").expect("a keyspace");
+    let uncompressed = KeyspaceOptions::new().compression(Compression::None);
+    let ships = db.keyspace_with("ships", uncompressed).expect("a keyspace");
     // Segments of 64 MiB at most: more than a part of an upload.
     let row = |number: u32| (number.to_be_bytes(), [number as u8; 900]);
     ships.ingest((0..30_000).map(row)).expect("ingests");
