@@ -1,16 +1,15 @@
-//! Commits. Many threads submit batches. One of them, the leader, commits all waiting batches as a group: it
-//! appends them to the log with one write or store and, if they ask for durability, one sync (group
-//! commit); inserts them into the active operation queue; and makes them visible in one step.
+//! Commits. Many threads submit batches. One batch at a time, or a group of them, is appended to the log, inserted into the
+//! active operation queue, and made visible in one step.
+//!
+//! Batches that need no sync are committed by their own threads, one at a time ([`place`]). Of those that ask for durability, a
+//! leader commits all that wait as a group, with one sync (group commit):
 //!
 //! ```text
-//! commit ──(no leader)──────▶ leader: log, sync, OPQ, visible ──▶ hands the lead on ──▶ answers
-//!    └─────(leader there)───▶ waiting: sleeps until answered, or told to lead all that wait
+//! durable commit ──(no leader)──────▶ leader: log, sync, OPQ, visible ──▶ hands the lead on ──▶ answers
+//!            └─────(leader there)───▶ waiting: sleeps until answered, or told to lead all that wait
 //! ```
 //! A thread that finds no leader is alone: it commits its own batch at once, without waiting, sharing or
-//! allocating.
-//!
-//! Commits that ask for durability and others queue up separately, each kind with a leader of its own. The leader of
-//! durable ones does not hold the log while the device syncs it, so others pass it by:
+//! allocating. The leader does not hold the log while the device syncs it, so commits without a sync pass it by:
 //!
 //! ```text
 //! durable   log, write │······ sync, without the log ······│ OPQ, visible
@@ -34,6 +33,7 @@ mod freeze;
 mod group;
 mod ingestion;
 pub(crate) mod log;
+mod place;
 pub(crate) mod queue;
 pub(crate) mod queue_log;
 mod room;
@@ -193,7 +193,11 @@ impl CommitPipeline {
             // Leaders may be waiting for the turn to end.
             return (pending.answer(self.commit_group(std::iter::once(&pending))), Some(pending));
         }
-        let queue = self.queues.queue_for(&pending);
+        if !pending.is_durable() {
+            let _place = self.queues.place.enter();
+            return (pending.answer(self.commit_group(std::iter::once(&pending))), Some(pending));
+        }
+        let queue = &self.queues.durable;
         match queue.wait_or_lead(pending) {
             Err(pending) => {
                 let _lead = Lead::new(queue, Vec::new());

@@ -61,6 +61,10 @@ ranks! {
     CreationNames,
     /// Ids of the keyspaces by name.
     KeyspaceIds,
+    /// Commits that need no sync: one at a time.
+    CommitPlace,
+    /// Threads that wait for that.
+    CommitPlaceWaiting,
     /// The writer of nodes: one flush, cleansing, collection or ingestion at a time.
     Writer,
     /// Which blocks are cleansed next.

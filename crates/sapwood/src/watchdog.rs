@@ -19,6 +19,19 @@ pub(crate) fn wait<'l, R, T>(
     if cfg!(debug_assertions) { watched(EVERY, condvar, guard, report(what)) } else { guard.wait(condvar) }
 }
 
+/// Waits until this thread is unparked, or for no reason. `what` completes "waits for".
+pub(crate) fn park(what: &'static str) {
+    if cfg!(debug_assertions) { park_watched(EVERY, report(what)) } else { std::thread::park() }
+}
+
+fn park_watched(time: Duration, mut report: impl FnMut(Duration)) {
+    let began = Instant::now();
+    std::thread::park_timeout(time);
+    if began.elapsed() >= time {
+        report(began.elapsed());
+    }
+}
+
 /// Waits to be notified. Reports after each time of `every` that brought nothing.
 fn watched<'l, R, T>(
     every: Duration,
@@ -69,6 +82,17 @@ mod tests {
         });
         assert!(!reports.is_empty() && reports.is_sorted() && reports[0] >= Duration::from_millis(10));
         report("a test")(Duration::ZERO);
+    }
+
+    #[test]
+    fn a_long_park_is_reported() {
+        let mut reports = Vec::new();
+        std::thread::current().unpark();
+        park_watched(Duration::from_secs(5), |waited| reports.push(waited));
+        assert!(reports.is_empty(), "it was unparked: {reports:?}");
+        while reports.is_empty() {
+            park_watched(Duration::from_millis(10), |waited| reports.push(waited));
+        }
     }
 
     #[test]

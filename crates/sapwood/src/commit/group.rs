@@ -1,4 +1,4 @@
-//! The commit of a group, by its leader: to the log, to the device if it asks for that, into the queue, and then visible.
+//! The commit of a group, by its leader, or of one batch by its own thread: to the log, to the device if it asks for that, into the queue, and then visible.
 //!
 //! Invariants:
 //! 1. While the device syncs the log, the log is not locked; what else commits meanwhile has no key in common with the group

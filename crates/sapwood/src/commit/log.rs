@@ -4,6 +4,7 @@
 //! Invariant: a thread that holds the log and finds `syncing` empty finds no commit in the log that is not visible.
 
 use super::CommitPipeline;
+use super::place::CommitPlace;
 use super::queue::{CommitQueue, PendingBatch};
 use super::turn::TurnHolder;
 use crate::clock::Clock;
@@ -181,11 +182,12 @@ pub(crate) fn operations<'a>(
     group.flat_map(|pending| Operations::new(&pending.body)).map_while(|operation| operation.ok())
 }
 
-/// Batches that wait for their leader.
+/// Batches that wait to be committed.
 #[derive(Default)]
 pub(crate) struct CommitQueues {
     pub durable: CommitQueue,
-    pub others: CommitQueue,
+    /// Of the thread that commits what needs no sync.
+    pub place: CommitPlace,
     /// No commit waits for the device any more, or an ingestion or a turn has ended.
     pub blocker_ended: Condvar,
     /// Threads that wait for this. While there are some, the log is not let go of for a sync, or the next durable
@@ -220,10 +222,6 @@ impl CommitQueues {
     /// Whether a group has to wait because another thread has the turn. Syncs need not: they change nothing.
     pub fn are_held_up<'a>(&self, mut group: impl Iterator<Item = &'a PendingBatch>) -> bool {
         self.turn.is_others() && !group.all(PendingBatch::is_sync)
-    }
-
-    pub fn queue_for(&self, pending: &PendingBatch) -> &CommitQueue {
-        if pending.is_durable() { &self.durable } else { &self.others }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Batches that wait to be committed by a leader, and how the lead is handed on.
+//! Durable batches that wait to be committed by a leader, and how the lead is handed on.
 //!
 //! Invariants:
 //! 1. There is one leader at a time, as long as a thread waits.
@@ -10,13 +10,8 @@ use crate::error::{Error, Result};
 use crate::lock_order::{RankedMutex, rank};
 use crate::operation::{Operations, SeqNo};
 use crate::watchdog;
-use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Arc, Condvar, OnceLock};
-use std::time::{Duration, Instant};
 
-/// How long the first waiter looks for the answer before it sleeps: a commit without a sync takes less, and waking a
-/// thread costs more.
-const SPIN: Duration = Duration::from_micros(3);
 /// The maximum bytes of batches in one group, unless a single batch is larger: all waiters of a group wait for the
 /// write of it.
 const GROUP_MAX: usize = 4 << 20;
@@ -93,9 +88,6 @@ impl PendingBatch {
 /// A waiting batch.
 pub(crate) struct Waiter {
     pub pending: PendingBatch,
-    /// Whether it was the only one when it came.
-    is_first: bool,
-    has_answer: AtomicBool,
     answer: RankedMutex<rank::Answer, Option<Answer>>,
     answered: Condvar,
 }
@@ -108,26 +100,14 @@ pub(crate) enum Answer {
 
 impl Waiter {
     fn give(&self, answer: Answer) {
-        let mut place = self.answer.lock();
-        *place = Some(answer);
-        self.has_answer.store(true, Release);
-        drop(place);
+        *self.answer.lock() = Some(answer);
         self.answered.notify_one();
     }
 
     pub fn wait(&self) -> Answer {
-        // A leader that writes to memory only is done sooner than this thread would be asleep. And if it was woken to
-        // lead, no thread would commit until it is awake.
-        if self.is_first && self.pending.durability < Durability::Immediate {
-            let began = Instant::now();
-            while !self.has_answer.load(Acquire) && began.elapsed() < SPIN {
-                std::hint::spin_loop();
-            }
-        }
         let mut answer = self.answer.lock();
         loop {
             if let Some(answer) = answer.take() {
-                self.has_answer.store(false, Relaxed);
                 return answer;
             }
             answer = watchdog::wait(&self.answered, answer, "the leader of the group commit");
@@ -180,9 +160,7 @@ impl CommitQueue {
         if !std::mem::replace(&mut waiting.has_leader, true) {
             return Err(pending);
         }
-        let is_first = waiting.waiters.is_empty();
-        let (has_answer, answer) = (AtomicBool::new(false), RankedMutex::new(None));
-        let waiter = Arc::new(Waiter { pending, is_first, has_answer, answer, answered: Condvar::new() });
+        let waiter = Arc::new(Waiter { pending, answer: RankedMutex::new(None), answered: Condvar::new() });
         waiting.waiters.push(Arc::clone(&waiter));
         Ok(waiter)
     }

@@ -152,14 +152,16 @@ fn writers_at_the_same_time_do_not_count_on_the_same_bytes_of_the_reserve() {
                     })
                 })
                 .collect();
-            // Until each has been refused, or waits for the log or for the leader.
+            // Until each has been refused, or waits for the log, for the leader or for the place.
             let mut waiting = 0;
             while waiting < WRITERS {
-                let queue = match durability {
-                    Durability::Immediate => engine.commits.queues.durable.inner.lock(),
-                    _ => engine.commits.queues.others.inner.lock(),
+                waiting = match durability {
+                    Durability::Immediate => {
+                        let queue = engine.commits.queues.durable.inner.lock();
+                        queue.waiters.len() + usize::from(queue.has_leader)
+                    }
+                    _ => engine.commits.queues.place.threads(),
                 };
-                waiting = queue.waiters.len() + usize::from(queue.has_leader);
                 waiting += writers.iter().filter(|writer| writer.is_finished()).count();
             }
             drop(log);
