@@ -21,12 +21,24 @@ async fn fill(machine: &mut Machine, index: u64, count: u64, tag: &str) {
     for part in 0..count / 100 {
         let put = |number| {
             let key = format!("key {:08}", part * 100 + number);
-            KvWrite::put(key, format!("{tag} {:01000}", part * 100 + number))
+            KvWrite::put(key, [tag.as_bytes(), b" ", &noise(index + part * 100 + number)].concat())
         };
         let writes = (0..100).map(put).collect();
         let fill = KvCommand { conditions: Vec::new(), writes };
         machine.apply([command(1, index + part, fill)]).await.expect("applies");
     }
+}
+
+/// A kilobyte that cannot be compressed.
+fn noise(seed: u64) -> Vec<u8> {
+    let mut state = (seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let next = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    (0..125).flat_map(next).collect()
 }
 
 /// Sends a snapshot as openraft does: bytes of one file to another.
