@@ -6,7 +6,8 @@
 //! - the channels, each of which moves one page at a time, in the order of asking; a turn from moving in to moving out, or
 //!   back, costs extra too;
 //! - the units (planes of dies), each of which does one operation at a time, in the order of asking, and is busy from the
-//!   beginning of an operation to its end, transfers included: a read waits for the program before it;
+//!   beginning of an operation to its end, transfers included: a read waits for the program before it, unless the drive's
+//!   reads have priority: see `priority`;
 //! - the slots of the queue: a request is admitted when one is free;
 //! - the bytes of the write cache, if there is one: see `cache`.
 //!
@@ -20,11 +21,13 @@
 
 mod cache;
 mod callers;
+mod priority;
 
 use crate::batch::Request;
-use crate::{Batch, Geometry, Operation, OperationKind, RequestKind, Result, Timing};
+use crate::{Batch, Geometry, Operation, OperationKind, ReadPriority, RequestKind, Result, Timing};
 use cache::WriteCache;
 use callers::Submitted;
+use priority::NEVER;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
@@ -67,6 +70,8 @@ struct Pending {
     waiting: u32,
     next_waiting: u32,
     waits: bool,
+    /// When its unit has sensed, programmed or erased, once it has begun.
+    due: Nanos,
 }
 
 /// A task that has not ended.
@@ -94,10 +99,20 @@ struct Active {
     awaited: u32,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Unit {
     busy: bool,
     queue: VecDeque<u32>,
+    /// What it is about, if it is busy.
+    running: u32,
+    /// What was interrupted, and how long it takes from there.
+    suspended: Option<(u32, Nanos)>,
+}
+
+impl Default for Unit {
+    fn default() -> Self {
+        Self { busy: false, queue: VecDeque::new(), running: NONE, suspended: None }
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -202,6 +217,7 @@ pub struct Clock {
     /// Where the operations of the task went that is being admitted.
     numbers: Vec<u32>,
     cache: WriteCache,
+    read_priority: ReadPriority,
 }
 
 impl Clock {
@@ -233,6 +249,7 @@ impl Clock {
             done: VecDeque::new(),
             numbers: Vec::new(),
             cache: WriteCache::new(timing.write_cache_bytes),
+            read_priority: timing.read_priority,
         })
     }
 
@@ -373,6 +390,7 @@ impl Clock {
                 waiting: NONE,
                 next_waiting: NONE,
                 waits: false,
+                due: NEVER,
             });
             match last {
                 NONE => self.tasks.items[task as usize].next = pending,
@@ -411,6 +429,7 @@ impl Clock {
                     self.plan(self.ticks.host, Event::Answer(request));
                 }
             }
+            Event::Cell(number) if self.is_stale(number) => {}
             Event::Cell(number) => match self.operation(number).kind {
                 OperationKind::Read => self.ask_for_bus(number),
                 OperationKind::Program | OperationKind::Erase => self.end(number),
@@ -423,7 +442,8 @@ impl Clock {
                     self.transfer(next);
                 }
                 if kind == OperationKind::Program {
-                    self.plan(self.ticks.program, Event::Cell(number));
+                    self.begin_cell(number, self.ticks.program);
+                    self.suspend(unit as usize);
                 } else {
                     self.end(number);
                 }
@@ -469,7 +489,7 @@ impl Clock {
         }
         let unit = &mut self.units[self.pending.items[number as usize].operation.unit as usize];
         if unit.busy {
-            unit.queue.push_back(number);
+            self.wait_for_unit(number);
         } else {
             unit.busy = true;
             self.start(number);
@@ -477,18 +497,19 @@ impl Clock {
     }
 
     fn start(&mut self, number: u32) {
-        match self.operation(number).kind {
-            OperationKind::Read => self.plan(self.ticks.read, Event::Cell(number)),
+        let Operation { kind, unit, .. } = self.operation(number);
+        self.units[unit as usize].running = number;
+        match kind {
+            OperationKind::Read => self.begin_cell(number, self.ticks.read),
             OperationKind::Program => self.ask_for_bus(number),
-            OperationKind::Erase => self.plan(self.ticks.erase, Event::Cell(number)),
+            OperationKind::Erase => self.begin_cell(number, self.ticks.erase),
         }
     }
 
     fn ask_for_bus(&mut self, number: u32) {
         let channel = self.geometry.channel_of(self.operation(number).unit) as usize;
-        let channel = &mut self.channels[channel];
-        if channel.busy {
-            channel.queue.push_back(number);
+        if self.channels[channel].busy {
+            self.wait_for_channel(number);
         } else {
             self.transfer(number);
         }
@@ -506,11 +527,7 @@ impl Clock {
 
     /// A unit is through with an operation.
     fn end(&mut self, number: u32) {
-        let unit = &mut self.units[self.pending.items[number as usize].operation.unit as usize];
-        match unit.queue.pop_front() {
-            Some(next) => self.start(next),
-            None => unit.busy = false,
-        }
+        self.next_of_unit(self.operation(number).unit as usize);
         self.ended(number);
     }
 

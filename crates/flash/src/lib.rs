@@ -28,6 +28,6 @@ pub use flash::{Done, Flash, FlashCounters, Origin};
 pub use ftl::{Ftl, FtlOptions, LogicalPage};
 pub use geometry::{BlockId, Geometry, PageId};
 pub use nand::{Content, Faults, Nand, NandCounters, Order, Rules, Wear};
-pub use profile::{Profile, Timing, X25_E_OVER_PROVISION};
+pub use profile::{Profile, ReadPriority, Timing, X25_E_OVER_PROVISION};
 pub use raw::{PageProgram, PageRead, PowerCut, RawFlash};
 pub use ssd::{BlockState, Latency, Request, Ssd};

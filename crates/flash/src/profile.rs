@@ -35,6 +35,21 @@ pub struct Timing {
     pub queue_depth: u32,
     /// Bytes of the drive's volatile write cache; 0 is none. A write that fits is answered once it is there.
     pub write_cache_bytes: u64,
+    /// Whether the host's reads pass what waits for the same flash.
+    pub read_priority: ReadPriority,
+}
+
+/// What a read of the host does not wait for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadPriority {
+    /// It waits for all that came before it.
+    #[default]
+    None,
+    /// It passes programs, erases and the collector's reads that have not begun on its unit, but for a program of its own page, and what
+    /// waits for its channel.
+    Queued,
+    /// It also interrupts a program or an erase that has begun, which goes on afterwards from where it was; that costs nothing here.
+    Suspending,
 }
 
 impl Timing {
@@ -119,6 +134,7 @@ impl Profile {
             host_bytes_per_second: 3_000_000_000,
             queue_depth: 256,
             write_cache_bytes: 0,
+            read_priority: ReadPriority::None,
         };
         Self::named("ssdsim", geometry, timing)
     }
@@ -150,6 +166,7 @@ impl Profile {
             host_bytes_per_second: 300_000_000,
             queue_depth: 1,
             write_cache_bytes: 0,
+            read_priority: ReadPriority::None,
         };
         let rules = Rules { order: Order::Ascending, programs_max: 4, ..Rules::default() };
         Self { rules, ..Self::named("slc-2007", geometry, timing) }
@@ -180,6 +197,7 @@ impl Profile {
             host_bytes_per_second: 280_000_000,
             queue_depth: 32,
             write_cache_bytes: 0,
+            read_priority: ReadPriority::None,
         };
         Self::named("mlc-2010", geometry, timing)
     }
@@ -211,6 +229,7 @@ impl Profile {
             host_bytes_per_second: 260_000_000,
             queue_depth: 1,
             write_cache_bytes: 0,
+            read_priority: ReadPriority::None,
         };
         Self::named("openssd", geometry, timing)
     }
@@ -242,6 +261,7 @@ impl Profile {
             host_bytes_per_second: 256_000_000,
             queue_depth: 32,
             write_cache_bytes: 256 << 10,
+            read_priority: ReadPriority::None,
         };
         // The drive came before TRIM.
         Self { trim: false, ..Self::named("x25-e", geometry, timing) }
@@ -273,6 +293,7 @@ impl Profile {
             host_bytes_per_second: 346_000_000,
             queue_depth: 32,
             write_cache_bytes: 1 << 20,
+            read_priority: ReadPriority::None,
         };
         Self::named("s470", geometry, timing)
     }
@@ -302,6 +323,7 @@ impl Profile {
             host_bytes_per_second: 3_500_000_000,
             queue_depth: 1024,
             write_cache_bytes: 0,
+            read_priority: ReadPriority::None,
         };
         Self::named("tlc-2020", geometry, timing)
     }
@@ -363,6 +385,7 @@ impl Profile {
             host_bytes_per_second,
             queue_depth: 1024,
             write_cache_bytes: 0,
+            read_priority: ReadPriority::None,
         };
         Ok(Self::named("host", geometry, timing))
     }

@@ -27,6 +27,7 @@ pub(super) fn clock(change: impl FnOnce(&mut Timing)) -> Clock {
         host_bytes_per_second: u64::MAX,
         queue_depth: 64,
         write_cache_bytes: 0,
+        read_priority: ReadPriority::None,
     };
     change(&mut timing);
     Clock::new(geometry, &timing).unwrap()
