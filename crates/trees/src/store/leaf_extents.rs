@@ -277,6 +277,11 @@ impl LeafExtents {
 
     /// Writes segments with one psync; neighbours go in one request.
     pub fn write_segments(&self, segments: &[Segment]) -> Result<()> {
+        self.put_back(segments, &[])
+    }
+
+    /// The same, and makes other segments' pages such as were never written. The leaves of these may lie beyond those in use.
+    pub fn put_back(&self, segments: &[Segment], unused: &[(NodeId, usize)]) -> Result<()> {
         let mut writes: Vec<(u64, AlignedBuffer)> = Vec::new();
         let mut at = 0;
         while let Some(first) = segments.get(at) {
@@ -292,6 +297,15 @@ impl LeafExtents {
             writes.push((self.offset(first.leaf, first.number)?, buffer));
             at += run;
         }
+        let len = self.len.load(Relaxed);
+        for (leaf, segment) in unused {
+            let offset = (leaf.0 * self.segments as u64 + *segment as u64) * self.page_len as u64;
+            if offset < len {
+                let mut buffer = self.buffers.take(self.page_len);
+                buffer.fill(0);
+                writes.push((offset, buffer));
+            }
+        }
         self.write_raw(&writes)?;
         self.written.fetch_add(segments.len() as u64, Relaxed);
         Ok(())
@@ -306,21 +320,10 @@ impl LeafExtents {
         Ok(())
     }
 
-    /// A segment's page as it is, sound or not.
-    pub fn read_raw_segment(&self, leaf: NodeId, segment: usize) -> Result<AlignedBuffer> {
-        let mut pages = self.read_raw(&[(leaf, segment, 1)])?;
-        Ok(pages.remove(0).1)
-    }
-
-    /// Makes a segment's page one that was never written. The leaf may lie beyond those in use.
-    pub fn wipe_segment(&self, leaf: NodeId, segment: usize) -> Result<()> {
-        let mut buffer = self.buffers.take(self.page_len);
-        buffer.fill(0);
-        let offset = (leaf.0 * self.segments as u64 + segment as u64) * self.page_len as u64;
-        if offset < self.len.load(Relaxed) {
-            self.write_raw(&[(offset, buffer)])?;
-        }
-        Ok(())
+    /// Pages of segments as they are, sound or not, with one psync.
+    pub fn read_raw_segments(&self, segments: &[(NodeId, usize)]) -> Result<Vec<AlignedBuffer>> {
+        let wanted: Vec<_> = segments.iter().map(|(leaf, segment)| (*leaf, *segment, 1)).collect();
+        Ok(self.read_raw(&wanted)?.into_iter().map(|(_, page)| page).collect())
     }
 
     pub fn sync(&self) -> Result<()> {

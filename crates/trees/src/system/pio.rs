@@ -22,6 +22,7 @@ mod prange;
 mod recovery;
 mod search;
 pub(crate) mod transaction;
+mod undo;
 
 use crate::buffer::frames::Eviction;
 use crate::buffer::write_through::WriteThrough;

@@ -23,12 +23,26 @@ impl PioTree {
         Ok(checked)
     }
 
-    /// The inner nodes and the leaves in use.
+    /// The inner nodes and the leaves in use: level by level, without reading a leaf, by sets of PioMax.
     pub(super) fn used(&self) -> Result<(HashSet<NodeId>, HashSet<NodeId>)> {
-        let mut walk =
-            Walk { tree: self, checked: Checked::default(), inner: HashSet::new(), leaves: HashSet::new() };
-        walk.ids(self.root.id, self.root.level)?;
-        Ok((walk.inner, walk.leaves))
+        let (mut inner, mut leaves) = (HashSet::new(), HashSet::new());
+        let mut ids = vec![self.root.id];
+        for level in (0..=self.root.level).rev() {
+            let used = if level == 0 { &mut leaves } else { &mut inner };
+            if let Some(id) = ids.iter().find(|id| !used.insert(**id)) {
+                return Err(Error::broken(format!("{id} of level {level} has two parents")));
+            }
+            if level > 0 {
+                let mut below = Vec::new();
+                for set in ids.chunks(self.options.pio_max) {
+                    for node in self.pages.read_inner(set)? {
+                        below.extend(&node.as_inner()?.children);
+                    }
+                }
+                ids = below;
+            }
+        }
+        Ok((inner, leaves))
     }
 }
 
@@ -40,21 +54,6 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Only the ids, without reading a leaf.
-    fn ids(&mut self, id: NodeId, level: u8) -> Result<()> {
-        let used = if level == 0 { &mut self.leaves } else { &mut self.inner };
-        if !used.insert(id) {
-            return Err(Error::broken(format!("{id} of level {level} has two parents")));
-        }
-        if level > 0 {
-            let node = self.tree.pages.read_inner(&[id])?.remove(0);
-            for child in &node.as_inner()?.children {
-                self.ids(*child, level - 1)?;
-            }
-        }
-        Ok(())
-    }
-
     fn node(
         &mut self,
         id: NodeId,

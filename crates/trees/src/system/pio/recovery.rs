@@ -1,8 +1,7 @@
 //! Recovery of a PIO B-tree (VLDB 2011, section 3.4): analysis, undo of the batch update that was cut off, redo into the OPQ.
 //!
 //! 1. Analysis: the superblock names the log; its records say which batch updates ended, and which one did not.
-//! 2. Undo comes before redo: pages of the unfinished batch become what they were, newest record first. Doing it twice does
-//!    no harm.
+//! 2. Undo comes before redo: pages of the unfinished batch become what they were, by sets: see [`super::undo`].
 //! 3. Redo: every logged operation that no finished batch has taken, by itself or of a transaction that has committed, goes
 //!    into the queue again. The published rule looks at
 //!    the key range only and would lose operations that were logged after a batch of the same range; this one compares
@@ -11,13 +10,10 @@
 //!
 //! The LSMap starts out unknown; versions of the leaves tell stale segments.
 
-use super::flush_log::{FlushLog, LogRecord, entry, page_crc};
+use super::flush_log::{FlushLog, LogRecord, entry};
 use super::{INNER, LEAVES, Log, LogMode, PioOptions, PioTree, Standing};
 use crate::buffer::write_through::WriteThrough;
 use crate::page::NodeId;
-use crate::page::header::HEADER;
-use crate::page::leaf_segments::{ENTRY, Segment};
-use crate::page::node::{Inner, Node};
 use crate::queue::opq::COMMITTED;
 use crate::store::Root;
 use crate::store::in_place::InPlaceStore;
@@ -73,7 +69,7 @@ pub(super) fn recover(volume: Arc<dyn Volume>, options: &PioOptions, rule: Taken
     let standing = analysis.standing.unwrap_or(durable);
     inner.set_next(standing.inner_next);
     leaves.set_next(standing.leaf_next);
-    undo(&inner, &leaves, &analysis.undo, options)?;
+    super::undo::undo(&inner, &leaves, &analysis.undo, options)?;
     let mut tree = PioTree {
         pages: WriteThrough::new(inner, leaves, options.frames, options.eviction),
         last: options.last_segments(),
@@ -135,70 +131,6 @@ fn analyse(records: &[LogRecord], flush: u32) -> Analysis {
         }
     }
     analysis
-}
-
-/// Puts back what the unfinished batch has overwritten.
-fn undo(
-    inner: &InPlaceStore,
-    leaves: &LeafExtents,
-    records: &[LogRecord],
-    options: &PioOptions,
-) -> Result<()> {
-    for record in records.iter().rev() {
-        match record {
-            LogRecord::UndoInner { id, level, fences, children } => {
-                let children = children.iter().copied().map(NodeId).collect();
-                let node = Node::Inner(Inner { level: *level, fences: fences.clone(), children });
-                inner.write_pages([(NodeId(*id), &node)])?;
-            }
-            LogRecord::UndoSegment { leaf, number, version, sequence, entries } => {
-                let entries =
-                    entries.iter().map(|(key, value, op)| entry(*key, *value, *op)).collect::<Result<_>>()?;
-                let (leaf, number, version, sequence) = (NodeId(*leaf), *number, *version, *sequence);
-                leaves.write_segments(&[Segment { leaf, number, version, sequence, entries }])?;
-            }
-            LogRecord::UndoAppend { leaf, number, version, sequence, count, crc } => {
-                let leaf = NodeId(*leaf);
-                // However torn the page is: entries are only ever added behind these, so these bytes are the same in the
-                // old page and in the new one.
-                let page = leaves.read_raw_segment(leaf, *number)?;
-                let entries = page[HEADER..]
-                    .chunks_exact(ENTRY)
-                    .take(*count)
-                    .map(|bytes| {
-                        let word = |at: usize| u64::from_le_bytes(crate::page::header::bytes_at(bytes, at));
-                        entry(word(0), word(8), bytes[16])
-                    })
-                    .collect::<Result<_>>()?;
-                let segment =
-                    Segment { leaf, number: *number, version: *version, sequence: *sequence, entries };
-                let found = page_crc(&segment, options.page_len);
-                if found != *crc {
-                    let what =
-                        format!("segment {number} of leaf {leaf}, which a batch update was appending to");
-                    return Err(Error::corrupt(
-                        LEAVES,
-                        0,
-                        what,
-                        format!("{crc:08x}"),
-                        format!("{found:08x}"),
-                    ));
-                }
-                leaves.write_segments(&[segment])?;
-            }
-            LogRecord::UndoUnused { leaf, number } => leaves.wipe_segment(NodeId(*leaf), *number)?,
-            LogRecord::Redo { .. }
-            | LogRecord::FlushStart { .. }
-            | LogRecord::FlushEnd { .. }
-            | LogRecord::Commit { .. }
-            | LogRecord::Abort { .. } => {}
-        }
-    }
-    if !records.is_empty() {
-        inner.sync_pages()?;
-        leaves.sync()?;
-    }
-    Ok(())
 }
 
 /// Queues the operations that count, and that no finished batch has taken.
