@@ -10,6 +10,7 @@ use crate::quantity::Clock;
 use crate::tree_ground::{FILL, TreeGround};
 use psync::Volume;
 use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use trees::{AsTree, AsTreeOptions, Index};
@@ -74,6 +75,13 @@ impl Proportion {
     ) -> Result<T> {
         let mut records = (0..self.records()).map(|index| (index * SPACING, index));
         Ok(T::bulk_load(Arc::clone(&place.volume), options, FILL, &mut records)?)
+    }
+
+    /// Inserts the first records, which are otherwise loaded, in an order at random.
+    pub fn insert_first(self, tree: &mut dyn Index, rng: &mut StdRng) -> Result<()> {
+        let mut order: Vec<u64> = (0..self.records()).collect();
+        order.shuffle(rng);
+        order.into_iter().try_for_each(|index| Ok(tree.insert(index * SPACING, index)?))
     }
 
     /// Inserts `count` records of random keys.

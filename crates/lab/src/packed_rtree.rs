@@ -11,6 +11,8 @@
 
 mod nearest;
 
+pub(crate) use nearest::PagesRead;
+
 use crate::failure::Result;
 use mpsearch::{Tree, Visit};
 use psync::{Access, AlignedBuffer, FileId, Read, Volume, Write};

@@ -28,6 +28,8 @@ const PAGE: usize = 4096;
 pub(crate) const LOG_UNITS: u32 = 8;
 /// Shares of random keys that the paper has, in per cent.
 pub(crate) const RATIOS: [u64; 3] = [0, 50, 100];
+/// Log pages in the blocks of a tree with in-page logging that hold anything.
+pub(crate) const LOG_PAGES: &str = "block_log_pages";
 /// Where ascending keys begin that follow random ones.
 const ABOVE: u64 = 1 << 62;
 
@@ -68,6 +70,10 @@ pub(crate) enum Rival {
     Dipl,
     /// The same where a block has 16 pages, which share a log.
     Dipl16,
+    /// The same with [`MANY_FRAMES`] frames.
+    DiplFrames,
+    /// The same on flash that programs a page once: each log unit is a page.
+    DiplWhole,
     Mu,
     MuStar,
     Lsb,
@@ -75,6 +81,8 @@ pub(crate) enum Rival {
     CbLog,
 }
 
+/// Frames in a variant of the d-IPL tree: a tenth of the nodes that there are at the end, or less.
+const MANY_FRAMES: usize = 64;
 /// Pages of a block in a variant of the d-IPL tree.
 const SMALL_BLOCK: u32 = 16;
 
@@ -85,6 +93,8 @@ impl Rival {
             Rival::Wandering => "wandering tree",
             Rival::Dipl => "d-IPL B+-tree",
             Rival::Dipl16 => "by variant: d-IPL B+-tree, blocks of 16 pages",
+            Rival::DiplFrames => "by variant: d-IPL B+-tree, 64 frames",
+            Rival::DiplWhole => "by variant: d-IPL B+-tree, log units of a page",
             Rival::Mu => "µ-tree",
             Rival::MuStar => "µ*-tree",
             Rival::Lsb => "LSB-tree",
@@ -96,7 +106,7 @@ impl Rival {
     /// An empty one.
     pub fn plant(self, run: u32) -> Result<RawTree> {
         let mut profile = board();
-        if matches!(self, Rival::Dipl | Rival::Dipl16) {
+        if matches!(self, Rival::Dipl | Rival::Dipl16 | Rival::DiplFrames) {
             profile.rules.programs_max = LOG_UNITS as u8;
         }
         if self == Rival::Dipl16 {
@@ -120,13 +130,13 @@ impl Rival {
                 let options = WanderingOptions { page_len: PAGE, keys_max, split: Split::Halve };
                 Kind::Wandering(WanderingTree::create(ground, &options)?)
             }
-            Rival::Dipl | Rival::Dipl16 => {
+            Rival::Dipl | Rival::Dipl16 | Rival::DiplFrames | Rival::DiplWhole => {
                 let options = InPageLoggingOptions {
                     node_len: PAGE,
                     fanout_max: ENTRIES,
                     records_max: ENTRIES,
-                    frames: 4,
-                    units_per_page: LOG_UNITS,
+                    frames: if self == Rival::DiplFrames { MANY_FRAMES } else { 4 },
+                    units_per_page: if self == Rival::DiplWhole { 1 } else { LOG_UNITS },
                     log_reads: LogReads::Relevant,
                     commit: LogCommit::EachOperation,
                 };
@@ -199,7 +209,11 @@ impl RawTree {
             Kind::Wandering(_) | Kind::Mu(_) => Vec::new(),
             Kind::Dipl(tree) => {
                 let found = tree.block_details()?;
-                vec![("nodes", found.regular + found.ghosts), ("blocks", found.blocks)]
+                vec![
+                    ("nodes", found.regular + found.ghosts),
+                    ("blocks", found.blocks),
+                    (LOG_PAGES, found.log_pages),
+                ]
             }
             Kind::Lsb(tree) => {
                 let found = tree.details();
@@ -280,6 +294,8 @@ mod tests {
             Rival::Wandering,
             Rival::Dipl,
             Rival::Dipl16,
+            Rival::DiplFrames,
+            Rival::DiplWhole,
             Rival::Mu,
             Rival::MuStar,
             Rival::Lsb,

@@ -11,7 +11,7 @@ use crate::quantity::{Clock, Lapse, Simulated, Wall};
 use crate::row::Row;
 use crate::spent::{Now, Spent};
 use flash::ftl::fast::{self, Fast};
-use flash::{FtlOptions, Profile, Ssd, X25_E_OVER_PROVISION};
+use flash::{FtlOptions, Profile, ReadPriority, Ssd, X25_E_OVER_PROVISION};
 use psync::{Access, Device as _, Disk, DiskOptions, Volume, Write};
 use rand::rngs::StdRng;
 use rand::seq::index::sample;
@@ -60,6 +60,14 @@ pub(crate) enum Past {
     Used,
     /// Nothing, and its write cache is off.
     Uncached,
+    /// As a used one, and its reads have priority.
+    UsedReadsFirst(ReadPriority),
+}
+
+impl Past {
+    fn is_used(self) -> bool {
+        matches!(self, Past::Used | Past::UsedReadsFirst(_))
+    }
 }
 
 /// Blocks of a die of the fitted X25-E: 1 of 50 of the drive's, 1 of 20 where trees are larger.
@@ -115,9 +123,12 @@ impl TreeGround<Simulated> {
         if past == Past::Uncached {
             profile.timing.write_cache_bytes = 0;
         }
+        if let Past::UsedReadsFirst(priority) = past {
+            profile.timing.read_priority = priority;
+        }
         let options = FtlOptions { over_provision: X25_E_OVER_PROVISION, ..FtlOptions::default() };
         let ssd = Ssd::new(profile, options, u64::from(run)).map_err(wrong)?.with_pio_max(PIO_MAX);
-        if past == Past::Used {
+        if past.is_used() {
             wear_in(&ssd, room, u64::from(run))?;
         }
         Ok(Self::over(ssd))

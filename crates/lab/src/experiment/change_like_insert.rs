@@ -63,7 +63,7 @@ impl Study for ChangeLikeInsert {
 
     fn on_ssdsim(&self, laboratory: &Laboratory) -> Result<Rows<Simulated>> {
         let mut rows = self.measure(laboratory, Device::Ssdsim, TreeGround::on_ssdsim)?;
-        rows.0.extend(as_suite::measure_on_x25_e(laboratory, &[Act::Insert, self.act])?.0);
+        rows.0.extend(as_suite::measure_on_x25_e(laboratory, &[Act::Insert, self.act], &as_suite::X25_E)?.0);
         Ok(rows)
     }
 

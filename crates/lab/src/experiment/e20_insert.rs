@@ -90,7 +90,8 @@ impl Study for Insert {
                 as_suite::measure(laboratory, Device::Ssdsim, how, &recipes, &[Act::Insert], ground)?;
             rows.0.extend(measured.0);
         }
-        rows.0.extend(as_suite::measure_on_x25_e(laboratory, &[Act::Insert])?.0);
+        let drives = [&as_suite::X25_E[..], &as_suite::X25_E_READS_FIRST].concat();
+        rows.0.extend(as_suite::measure_on_x25_e(laboratory, &[Act::Insert], &drives)?.0);
         Ok(rows)
     }
 

@@ -104,7 +104,7 @@ impl Study for WriteShare {
         let acts = [Act::Insert];
         let mut rows =
             as_suite::measure(laboratory, Device::Ssdsim, how, &recipes(), &acts, TreeGround::on_ssdsim)?;
-        rows.0.extend(as_suite::measure_on_x25_e(laboratory, &acts)?.0);
+        rows.0.extend(as_suite::measure_on_x25_e(laboratory, &acts, &as_suite::X25_E)?.0);
         Ok(rows)
     }
 

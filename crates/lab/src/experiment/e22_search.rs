@@ -70,7 +70,7 @@ impl Study for Search {
         let acts = [Act::Insert, Act::Search];
         let ground = TreeGround::on_ssdsim;
         let mut rows = as_suite::measure(laboratory, Device::Ssdsim, ("", false), &recipes, &acts, ground)?;
-        rows.0.extend(as_suite::measure_on_x25_e(laboratory, &acts)?.0);
+        rows.0.extend(as_suite::measure_on_x25_e(laboratory, &acts, &as_suite::X25_E)?.0);
         Ok(rows)
     }
 

@@ -46,7 +46,10 @@ static CARD: Card = Card {
         Cause {
             device: Device::Ssdsim,
             key: "la",
-            text: "not known. The LA-tree's own code was not to be had; ours is built from its paper, with buffers of 128 KiB, and its share of the memory is ours",
+            text: "a part is how its memory is divided, which is ours: with a quarter as much of it staged and the rest cache it takes 1.14 and 1.27 \
+                   times the AS B-tree's time, not 1.24 and 1.35 (ci). How long its buffers are makes no difference (a quarter: 1.24 and 1.32; four times: \
+                   1.24 and 1.35), which was supposed. What is left is not known: the LA-tree's own code was not to be had, and ours is built \
+                   from its paper",
         },
         Cause { device: Device::Ssdsim, key: "best", text: ONE_RUN },
         Cause { device: Device::Ssdsim, key: "fd", text: ONE_RUN },
@@ -121,11 +124,19 @@ enum Rival {
     FdSmall,
     /// BFTL with C taken literally.
     BftlLong,
+    /// An LA-tree with buffers of a quarter of the length, one with four times that, and one that stages a quarter in memory and
+    /// has more cache: what is ours to choose, chosen otherwise.
+    LaShort,
+    LaLong,
+    LaCached,
 }
 
 impl Rival {
     /// Those that the paper compares, BFTL with C taken literally: what is run on the fitted drive as well.
     const COMPARED: [Rival; 4] = [Rival::BftlLong, Rival::Fd, Rival::La, Rival::As];
+
+    /// To see what our choices for the LA-tree cost it; where the abstract looks.
+    const LA_TREES: [Rival; 3] = [Rival::LaShort, Rival::LaLong, Rival::LaCached];
 
     /// Those of the paper first.
     const ALL: [Rival; 9] = [
@@ -151,11 +162,17 @@ impl Rival {
             Rival::AsEqual => "AS B-tree, all memory counted",
             Rival::FdSmall => "FD-tree, head of one page",
             Rival::BftlLong => "BFTL, lists of 3",
+            Rival::LaShort => "LA-tree, buffers a quarter as long",
+            Rival::LaLong => "LA-tree, buffers four times as long",
+            Rival::LaCached => "LA-tree, a quarter staged",
         }
     }
 
     /// Where it is measured: what is only reported, at the ends.
     fn shares(self, scale: Scale) -> &'static [u32] {
+        if Self::LA_TREES.contains(&self) {
+            return &SHARES[..2];
+        }
         let published = self == Rival::Bftl || Self::COMPARED.contains(&self);
         if published || scale >= Scale::Std { &SHARES } else { &[10, 90] }
     }
@@ -190,12 +207,16 @@ impl Rival {
                 };
                 Box::new(FdTree::bulk_load(volume, &options, FILL, records)?)
             }
-            Rival::La => {
-                let staged = size.slots * NODE;
+            Rival::La | Rival::LaShort | Rival::LaLong | Rival::LaCached => {
+                let staged = size.slots * NODE / if self == Rival::LaCached { 4 } else { 1 };
                 let options = LaTreeOptions {
                     page_len: NODE,
                     subtree_levels: 2,
-                    buffer_pages: size.buffer_pages,
+                    buffer_pages: match self {
+                        Rival::LaShort => size.buffer_pages / 4,
+                        Rival::LaLong => size.buffer_pages * 4,
+                        _ => size.buffer_pages,
+                    },
                     staged: staged / UNIT,
                     frames: pages(size.bytes() - staged),
                     keys_max: Some(256),
@@ -244,10 +265,11 @@ fn measure<C: Clock>(
     mut ground: impl FnMut(u32) -> Result<TreeGround<C>>,
 ) -> Result<Rows<C>> {
     let size = Size::of(laboratory.scale, device);
-    laboratory.expect(Rival::ALL.into_iter().map(|rival| rival.shares(laboratory.scale).len()).sum());
+    let all = || Rival::ALL.into_iter().chain(Rival::LA_TREES);
+    laboratory.expect(all().map(|rival| rival.shares(laboratory.scale).len()).sum());
     let foretold = Foretold::measure(&ground(0)?, node_len(256), size.slots)?;
     let mut rows = Vec::new();
-    for rival in Rival::ALL {
+    for rival in all() {
         for share in rival.shares(laboratory.scale) {
             let share = *share;
             laboratory.step(&format!("{}, {share} % insertions", rival.name()))?;
@@ -516,14 +538,15 @@ impl Study for Mixed {
             times(ratio),
             ratio < 1.0,
         );
-        for (rival, against) in [
+        let la_trees = Rival::LA_TREES.into_iter().filter(|rival| rows.series().contains(&rival.name()));
+        for (rival, against) in la_trees.map(|rival| (rival, Rival::As)).chain([
             (Rival::Bftl, Rival::As),
             (Rival::BftlEqual, Rival::AsEqual),
             (Rival::FdEqual, Rival::AsEqual),
             (Rival::La, Rival::AsEqual),
             (Rival::AsEqual, Rival::As),
             (Rival::FdSmall, Rival::As),
-        ] {
+        ]) {
             let (one, other) = (line(rival)?, line(against)?);
             let pairs = one.iter().filter_map(|(at, one)| {
                 let other = other.iter().find(|point| point.0 == *at)?;

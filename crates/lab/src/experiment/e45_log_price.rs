@@ -52,6 +52,11 @@ const CAUSES: &[Cause] = &[
     },
     Cause {
         device: Device::Ssdsim,
+        key: "undo",
+        text: "the record of std is older than undo by psync: undo went page by page, and the inner nodes were read one by one to find out which pages are free. At ci the same took 271 ms at three quarters of the batch (1064 psync calls), and takes 11 (22 calls)",
+    },
+    Cause {
+        device: Device::Ssdsim,
         key: "tpcc-each",
         text: "insertions: see btree-each; searches and ranges take what they take without",
     },
@@ -468,11 +473,12 @@ fn judge_recovery<C: Clock>(rows: &Rows<C>, judgement: &mut Judgement) -> std::r
     for (key, series) in [("between", RECOVERY), ("within", UNDO)] {
         judgement.report(
             &format!("reads-{key}"),
-            &format!("{series}: requests to read; bytes of log; operations redone"),
+            &format!("{series}: requests to read; psync calls; bytes of log; operations redone"),
             "not told",
             format!(
-                "{}; {}; {}",
+                "{}; {}; {}; {}",
                 told(&counted(series, "reads")?),
+                told(&counted(series, "psyncs")?),
                 told(&counted(series, "log_bytes")?),
                 told(&counted(series, "redone")?)
             ),
@@ -481,9 +487,9 @@ fn judge_recovery<C: Clock>(rows: &Rows<C>, judgement: &mut Judgement) -> std::r
     let (undo, full) = (millis(UNDO)?, rows.median(RECOVERY, 0.99, |row| row.elapsed_us)?.number() / 1000.0);
     judgement.own(
         "undo",
-        "undo, page by page, makes recovery longer than that of a full queue whose batch has not begun: milliseconds, by the share of the batch done",
+        "undo goes by psync: recovery takes at most twice what that of a full queue takes whose batch has not begun: milliseconds, by the share of the batch done",
         format!("{} against {}", told(&undo), number(full)),
-        undo.iter().all(|point| point.1 > full),
+        undo.iter().all(|point| point.1 <= 2.0 * full),
     );
     Ok(())
 }
@@ -515,8 +521,8 @@ mod tests {
             rows.push(row(TPCC_BTREE, kind, 0, 100.0));
             rows.extend(MODES.map(|(_, mode)| row(&tpcc(mode), kind, 0, 50.0)));
         }
-        let figures =
-            [("lost", 0.0), ("lost_literally", 0.0), ("reads", 9.0), ("log_bytes", 9.0), ("redone", 9.0)];
+        let figures = ["lost", "lost_literally", "reads", "psyncs", "log_bytes", "redone"]
+            .map(|name| (name, if name.starts_with("lost") { 0.0 } else { 9.0 }));
         rows.extend([0.5, 0.99, 2.5].map(|at| counted(RECOVERY, at, 10.0 + at, &figures)));
         rows.extend(SHARES.map(|at| counted(UNDO, at, 20.0, &[&figures[..], &[("cut", 1.0)]].concat())));
         rows
@@ -566,6 +572,6 @@ mod tests {
         slower(&search(MODES[1].1), 4.0, 1.1, "search-buffered");
         slower(&tpcc(MODES[2].1), TOTAL, 3.0, "tpcc-each");
         slower(RECOVERY, 2.5, 0.5, "longer");
-        slower(UNDO, 0.25, 0.5, "undo");
+        slower(UNDO, 0.25, 1.2, "undo");
     }
 }

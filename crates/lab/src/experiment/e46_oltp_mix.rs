@@ -38,7 +38,9 @@ const CAUSES: &[Cause] = &[
         device: Device::Ssdsim,
         key: "fd",
         text: "as in E27 its records lie in one run, of which a search reads a page (82 us; the AS B-tree's 68). At ci 14,000 insertions all \
-               wait in heads of 4 % of the indexes: no run is merged, and insertions take no time",
+               wait in heads of 4 % of the indexes: no run is merged, and insertions take no time. With heads of one page, which could have \
+               refuted it, it takes 2.12 and 2.16 times the AS B-tree's time (ci, std), and on the fitted X25-E 1.63 at std: the published \
+               1.56 to 1.81 lies between the two",
     },
     Cause {
         device: Device::Ssdsim,
@@ -51,7 +53,8 @@ const CAUSES: &[Cause] = &[
         device: Device::Ssdsim,
         key: "bftl",
         text: "at std, above: as published BFTL has no cache, the AS B-tree 5 of 7 parts of its memory, and TPC-C's hot districts and newest orders \
-               are found there more often than uniform keys",
+               are found there more often than uniform keys. With the same cache, which could have refuted it, BFTL takes 0.98 and \
+               1.03 times what the AS B-tree takes (ci, std)",
     },
     Cause { device: Device::Ssdsim, key: "best", text: "the LA-tree: see there" },
 ];
@@ -82,10 +85,16 @@ enum Rival {
     Fd,
     La,
     As,
+    /// With the AS B-tree's cache, which the published one has not.
+    BftlCached,
+    /// With heads of one page, as small as the released code's are said to be.
+    FdSmall,
 }
 
 impl Rival {
     const ALL: [Rival; 4] = [Rival::Bftl, Rival::Fd, Rival::La, Rival::As];
+    /// To see what makes the others what they are; not judged.
+    const VARIANTS: [Rival; 2] = [Rival::BftlCached, Rival::FdSmall];
 
     fn name(self) -> &'static str {
         match self {
@@ -93,6 +102,8 @@ impl Rival {
             Rival::Fd => "FD-tree",
             Rival::La => "LA-tree",
             Rival::As => "AS B-tree",
+            Rival::BftlCached => "BFTL with a cache",
+            Rival::FdSmall => "FD-tree, heads of a page",
         }
     }
 
@@ -108,10 +119,14 @@ impl Rival {
                 let plant = plant::<Bftl>(|_| as_suite::bftl(KEYS, 3, 0));
                 plant_all(place, tpcc, &plant)?.replay(place, &plant, steps, false)
             }
-            Rival::Fd => {
+            Rival::BftlCached => {
+                let plant = plant::<Bftl>(|tree| as_suite::bftl(KEYS, 3, pages(tree) - slots(tree)));
+                plant_all(place, tpcc, &plant)?.replay(place, &plant, steps, false)
+            }
+            Rival::Fd | Rival::FdSmall => {
                 let plant = plant::<FdTree>(|tree| FdTreeOptions {
                     page_len: NODE,
-                    head_pages: pages(tree),
+                    head_pages: if self == Rival::Fd { pages(tree) } else { 1 },
                     ratio: KEYS / 2,
                     entries_max: Some(KEYS),
                     ..FdTreeOptions::default()
@@ -177,9 +192,9 @@ fn measure<C: Clock>(
     let size = TpccSize::of(laboratory.scale, device);
     let tpcc = size.tpcc(Laboratory::seed(0, 46))?;
     publish(laboratory, &tpcc, 0);
-    laboratory.expect(Rival::ALL.len());
+    laboratory.expect(Rival::ALL.len() + Rival::VARIANTS.len());
     let mut rows = Vec::new();
-    for rival in Rival::ALL {
+    for rival in Rival::ALL.into_iter().chain(Rival::VARIANTS) {
         let name = format!("{drive}{}", rival.name());
         laboratory.step(&name)?;
         let replayed = rival.replay(&ground()?, &tpcc)?;
@@ -225,6 +240,17 @@ fn judge_on<C: Clock>(
         judgement.check(&key, &claim, "nearly the best", told, best <= 1.05);
     } else {
         judgement.report(&key, &claim, "nearly the best", told);
+    }
+    for rival in Rival::VARIANTS {
+        let line = format!("{drive}{}", rival.name());
+        if rows.series().contains(&line.as_str()) {
+            judgement.report(
+                &line,
+                &format!("{drive}all operations: the time of a {} by the AS B-tree's", rival.name()),
+                "not told",
+                format!("{:.2}", time(rival, TOTAL)?.over(ours)),
+            );
+        }
     }
     for (at, name) in NAMES.iter().enumerate().take(KINDS.len()) {
         let all = Rival::ALL.map(|rival| {

@@ -12,11 +12,14 @@ use super::{Entries, PackedRTree, Point, Window};
 use crate::failure::Result;
 use mpsearch::{Tree, Visit};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashSet};
 use std::sync::Arc;
 
 /// Square of a distance: two coordinates of 32 bits have one of up to 65.
 pub(crate) type Square = u128;
+
+/// Records, nearest first, each with the square of its distance.
+pub(crate) type Neighbours = Vec<(Square, u64)>;
 
 /// How far a coordinate is from a stretch: at least and at most.
 fn apart(at: u32, (low, high): (u32, u32)) -> (u32, u32) {
@@ -72,7 +75,7 @@ impl Found {
     }
 
     /// Nearest first.
-    fn answer(self) -> Vec<(Square, u64)> {
+    fn answer(self) -> Neighbours {
         self.nearest.into_sorted_vec()
     }
 }
@@ -80,7 +83,7 @@ impl Found {
 impl PackedRTree {
     /// The `count` nearest records of a point, nearest first, each with the square of its distance; of records that are equally
     /// far the lower ones. Best first: one page after the other, and none in vain.
-    pub fn nearest(&self, point: Point, count: usize) -> Result<Vec<(Square, u64)>> {
+    pub fn nearest(&self, point: Point, count: usize) -> Result<Neighbours> {
         let mut found = Found::default();
         // Pages by the least distance that a point in them may have.
         let mut next = BinaryHeap::from([Reverse((0, self.root, self.height))]);
@@ -100,20 +103,37 @@ impl PackedRTree {
         Ok(found.answer())
     }
 
-    /// The same for many points. Points that are near each other should follow each other.
+    /// The same for many points, and what was read for it. Points that are near each other should follow each other.
     pub fn nearest_of_many(
         &self,
         points: &[Point],
         count: usize,
         pio_max: usize,
-    ) -> Result<Vec<Vec<(Square, u64)>>> {
+    ) -> Result<(Vec<Neighbours>, PagesRead)> {
         let found = vec![Found::default(); points.len()];
-        let mut search = Nearest { tree: self, points, count, found, is_first: true };
+        let mut search = Nearest {
+            tree: self,
+            points,
+            count,
+            found,
+            is_first: true,
+            read: HashSet::new(),
+            pages: PagesRead::default(),
+        };
         mpsearch::mpsearch(&mut search, self.root, self.height, 0..points.len(), pio_max)?;
         search.is_first = false;
         mpsearch::mpsearch(&mut search, self.root, self.height, 0..points.len(), pio_max)?;
-        Ok(search.found.into_iter().map(Found::answer).collect())
+        Ok((search.found.into_iter().map(Found::answer).collect(), search.pages))
     }
+}
+
+/// Pages that the two searches read; those that several queries of a group go to count once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PagesRead {
+    pub first: u64,
+    pub second: u64,
+    /// Of the second's, those that the first had read.
+    pub again: u64,
 }
 
 struct Nearest<'a> {
@@ -123,6 +143,9 @@ struct Nearest<'a> {
     found: Vec<Found>,
     /// Whether each point goes to one leaf only.
     is_first: bool,
+    /// Pages of the first search.
+    read: HashSet<u64>,
+    pages: PagesRead,
 }
 
 impl Nearest<'_> {
@@ -152,6 +175,14 @@ impl Tree for Nearest<'_> {
     type Error = crate::failure::Failure;
 
     fn read(&mut self, height: usize, group: &[Visit<u64>]) -> Result<Vec<Arc<Entries>>> {
+        let pages: HashSet<u64> = group.iter().map(|visit| visit.place).collect();
+        if self.is_first {
+            self.pages.first += pages.len() as u64;
+            self.read.extend(pages);
+        } else {
+            self.pages.second += pages.len() as u64;
+            self.pages.again += pages.intersection(&self.read).count() as u64;
+        }
         self.tree.read_group(height, group)
     }
 
@@ -223,8 +254,14 @@ mod tests {
         let mut reads = 0;
         for pio_max in [1, 7, 64] {
             let before = volume.counters();
-            assert_eq!(tree.nearest_of_many(queries, count, pio_max).unwrap(), expected, "PioMax {pio_max}");
+            let (found, pages) = tree.nearest_of_many(queries, count, pio_max).unwrap();
+            assert_eq!(found, expected, "PioMax {pio_max}");
             reads = (volume.counters() - before).reads;
+            assert_eq!(pages.first + pages.second, reads);
+            assert!(
+                pages.again > 0 && pages.again <= pages.second,
+                "the root at least is read twice: {pages:?}"
+            );
         }
         (single, reads)
     }

@@ -11,7 +11,7 @@
 //! 2. What stands in `units` and `links` is what stands on flash, in that order.
 
 use crate::page::log_unit::Record;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// One unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +67,12 @@ impl LogArea {
     /// Where the area begins: a page of the block.
     pub fn first_page(&self) -> u32 {
         self.first / self.parts
+    }
+
+    /// Pages that hold a unit.
+    pub fn pages_written(&self) -> u64 {
+        let pages: BTreeSet<u32> = self.units.iter().map(|unit| unit.at / self.parts).collect();
+        pages.len() as u64
     }
 
     /// Where the next unit goes: a page of the block, and which part of it.

@@ -75,6 +75,8 @@ pub struct BlockDetails {
     pub underfull: u64,
     /// Free pages below programmed ones.
     pub evaporated: u64,
+    /// Pages of logs that hold units.
+    pub log_pages: u64,
 }
 
 /// A B+-tree that logs changes of nodes in the flash block of the node. `S` says how; see [`IplTree`](crate::IplTree) and
@@ -157,6 +159,7 @@ impl<S: Scheme> InPageLogging<S> {
             found.regular += regular as u64;
             found.ghosts += (members.len() - regular) as u64;
             found.evaporated += nodes.evaporated(block);
+            found.log_pages += block.log.pages_written();
             let level = members.first().map(|id| nodes.directory.member(*id)).transpose()?;
             let exempt = level.is_some_and(|member| member.level + 1 >= root);
             found.underfull += u64::from(!exempt && members.len() < S::members_max(&nodes.blocks.layout) / 2);
