@@ -21,7 +21,9 @@ pub(crate) fn wait<'l, R, T>(
 
 /// Waits until this thread is unparked, or for no reason. `what` completes "waits for".
 pub(crate) fn park(what: &'static str) {
-    if cfg!(debug_assertions) { park_watched(EVERY, report(what)) } else { std::thread::park() }
+    // Miri tells of threads that wait for ever, and of the reason.
+    let is_watched = cfg!(debug_assertions) && !cfg!(miri);
+    if is_watched { park_watched(EVERY, report(what)) } else { std::thread::park() }
 }
 
 fn park_watched(time: Duration, mut report: impl FnMut(Duration)) {

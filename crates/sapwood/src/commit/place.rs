@@ -154,8 +154,8 @@ mod tests {
     /// More threads than processors, so that many sleep, and are woken or handed the place.
     #[test]
     fn one_thread_at_a_time_has_the_place() {
-        const THREADS: u64 = 8;
-        const TURNS: u64 = 20_000;
+        const THREADS: u64 = if cfg!(miri) { 4 } else { 8 };
+        const TURNS: u64 = if cfg!(miri) { 40 } else { 20_000 };
         let (place, counter) = (CommitPlace::default(), AtomicU64::new(0));
         std::thread::scope(|scope| {
             for _ in 0..THREADS {
@@ -174,6 +174,36 @@ mod tests {
         assert_eq!(counter.into_inner(), THREADS * TURNS);
         assert_eq!(place.threads(), 0);
         assert!(place.waiting.lock().threads.is_empty());
+    }
+
+    /// The place is left just when a thread goes to sleep, and no other thread comes that would wake it later.
+    #[test]
+    fn a_thread_does_not_sleep_when_the_place_is_free() {
+        const ROUNDS: u32 = if cfg!(miri) { 20 } else { 40_000 };
+        let (place, begin) = (CommitPlace::default(), std::sync::Barrier::new(2));
+        let (taken, mut longest) = (AtomicBool::new(false), Duration::ZERO);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..ROUNDS {
+                    begin.wait();
+                    let _taken = place.enter();
+                    taken.store(true, SeqCst);
+                    // Twice as long as the other one looks, before it waits and then again.
+                    (0..round.wrapping_mul(7) % (4 * LOOKS)).for_each(|_| std::hint::spin_loop());
+                }
+            });
+            for _ in 0..ROUNDS {
+                begin.wait();
+                while !taken.swap(false, SeqCst) {
+                    std::hint::spin_loop();
+                }
+                let began = Instant::now();
+                drop(place.enter());
+                longest = longest.max(began.elapsed());
+            }
+        });
+        // In a debug build it looks again after ten seconds, to be reported.
+        assert!(longest < Duration::from_secs(8), "it slept for {longest:?}");
     }
 
     /// One that always comes back before a thread that sleeps is awake.
