@@ -302,19 +302,19 @@ impl Clock {
         }
     }
 
-    /// Lets time pass in which the host asks for nothing.
+    /// Lets time pass in which the host asks for nothing more. What was submitted goes on, and its answers wait.
     pub fn advance(&mut self, duration: Duration) {
         let end = self.now.saturating_add(duration.as_nanos().min(u128::from(u64::MAX / 4)) as Nanos);
         while self.events.peek().is_some_and(|Reverse((at, ..))| *at <= end) {
-            self.step();
+            self.step_submitted(&mut |_, _| {});
         }
         self.now = end;
     }
 
-    /// Lets time pass until the drive is idle.
+    /// Lets time pass until the drive is idle. What was submitted is answered then, and its answers wait.
     pub fn drain(&mut self) {
         while !self.events.is_empty() {
-            self.step();
+            self.step_submitted(&mut |_, _| {});
         }
     }
 

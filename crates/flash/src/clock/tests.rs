@@ -82,6 +82,20 @@ fn callers_wait_for_their_own_alone() {
     assert_eq!(clock.next_answered(|_, _| {}), None);
 }
 
+/// Answers were lost that came while the host computed, and whoever asked for them asked for ever.
+#[test]
+fn answers_wait_while_time_passes() {
+    let mut clock = clock(|timing| timing.queue_depth = 2);
+    let tickets: Vec<u64> = [0, 0, 1].map(|unit| clock.submit(reads(&[unit]))).to_vec();
+    clock.advance(Duration::from_micros(100));
+    assert_eq!((clock.next_answered(|_, _| {}), clock.now().as_micros()), (Some(tickets[0]), 100));
+    clock.drain();
+    let now = clock.now();
+    assert_eq!(clock.next_answered(|_, _| {}), Some(tickets[1]));
+    assert_eq!(clock.next_answered(|_, _| {}), Some(tickets[2]));
+    assert_eq!((clock.next_answered(|_, _| {}), clock.now()), (None, now));
+}
+
 #[test]
 fn a_full_queue_holds_callers_back_in_order() {
     let mut clock = clock(|timing| timing.queue_depth = 2);
