@@ -12,6 +12,7 @@ use crate::trace::Op;
 use crate::trace::block_synthesis::Like;
 use crate::trace::replay::Replayed;
 use crate::tree_ground::TreeGround;
+use std::ops::RangeInclusive;
 
 pub(super) struct Retrieval;
 
@@ -31,15 +32,26 @@ const IN_THE_BUFFER: &str = "a 40th of the trace like TPC-E writes 3,089 records
                              reads nothing, and they read 0.73 nodes a search where the CB-tree reads 0.78. At std the buffers are a smaller share, and \
                              the CB-tree is ahead in every trace: that run could have refuted this";
 
+const BY_READS: &str = "a search costs its reads of nodes, 81 us each in every tree, so the times are those reads: like TPC-C at std 1.39 for a search of the \
+                        CB-tree, 1.60 to 1.76 for the others, and 2.91 for the B-tree. The others find 40 to 45 % of the records in their buffers without \
+                        any read. With buffers that answer 27 % it would be the published 35 %: how soon a trace reads what it has written decides it, \
+                        and the traces are synthetic. That is arithmetic; no run with other traces was made";
+
 const CAUSES: &[Cause] = &[
     Cause { device: Device::Ssdsim, key: "others", text: IN_THE_BUFFER },
     Cause { device: Device::Ssdsim, key: "S470, others", text: IN_THE_BUFFER },
+    Cause { device: Device::Ssdsim, key: "up-to", text: BY_READS },
+    Cause { device: Device::Ssdsim, key: "S470, up-to", text: BY_READS },
+    Cause { device: Device::Disk, key: "up-to", text: "as on the simulated drive" },
     Cause {
         device: Device::Disk,
         key: "others",
         text: "not known; within 2 % in the trace like MSR Cambridge, less than the runs of a point differ",
     },
 ];
+
+/// "By up to about 35 %": of their times, the largest share that the CB-tree saves (section 6).
+const UP_TO: RangeInclusive<f64> = 0.3..=0.4;
 
 const SYSTEMS: [System; 6] =
     [System::BTree, System::BTreeLru, System::Lu, System::Ibsf, System::AsTree, System::Cb];
@@ -92,11 +104,13 @@ fn judge_times<C: Clock>(
             ratio <= 0.75,
         );
     }
+    let mut most = f64::MIN;
     for (at, key) in keys.into_iter().enumerate() {
         let cb = time(System::Cb, at)?;
         let others =
             [System::Lu, System::Ibsf, System::AsTree].map(|system| Ok((system.name(), time(system, at)?)));
         let others = others.into_iter().collect::<std::result::Result<Vec<_>, Missing>>()?;
+        most = others.iter().map(|(_, time)| 1.0 - cb.over(*time)).fold(most, f64::max);
         let ratios = others.iter().map(|(name, time)| format!("{name} {}", number(time.over(cb))));
         judgement.check(
             &format!("{told}others-{key}"),
@@ -109,6 +123,13 @@ fn judge_times<C: Clock>(
             others.iter().all(|(_, time)| time.over(cb) > 1.0),
         );
     }
+    judgement.band(
+        &format!("{told}up-to"),
+        &format!("{told}of the time of the other buffered trees the CB-tree saves, at most"),
+        number(most),
+        [most],
+        UP_TO,
+    );
     Ok(())
 }
 
