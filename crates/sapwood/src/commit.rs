@@ -191,17 +191,17 @@ impl CommitPipeline {
     fn commit_in_turn(&self, pending: PendingBatch) -> (Result<()>, Option<PendingBatch>) {
         if self.queues.turn.is_mine() {
             // Leaders may be waiting for the turn to end.
-            return (pending.answer(self.commit_group(std::iter::once(&pending))), Some(pending));
+            return self.commit_alone(pending);
         }
         if !pending.is_durable() {
             let _place = self.queues.place.enter();
-            return (pending.answer(self.commit_group(std::iter::once(&pending))), Some(pending));
+            return self.commit_alone(pending);
         }
         let queue = &self.queues.durable;
         match queue.wait_or_lead(pending) {
             Err(pending) => {
                 let _lead = Lead::new(queue, Vec::new());
-                (pending.answer(self.commit_group(std::iter::once(&pending))), Some(pending))
+                self.commit_alone(pending)
             }
             Ok(waiter) => {
                 span!(commit, "wait for the group");
@@ -221,6 +221,11 @@ impl CommitPipeline {
                 }
             }
         }
+    }
+
+    /// Commits a batch as a group of its own. Returns it as well, for a disk that was full.
+    fn commit_alone(&self, pending: PendingBatch) -> (Result<()>, Option<PendingBatch>) {
+        (pending.answer(self.commit_group(std::iter::once(&pending))), Some(pending))
     }
 
     /// Commits the waiting batches as one group, then hands the lead on.

@@ -1,4 +1,4 @@
-//! The place of the one thread that commits what needs no sync.
+//! The place of the one thread that commits what needs no sync: a mutex with eventual fairness.
 //!
 //! A thread that finds the place free takes it, whoever waits: to wake a thread takes longer than such a commit, and if each left
 //! the place to the first that waits, no thread would commit until that is awake. But after each [`HANDED_ON_AFTER`] the place is
