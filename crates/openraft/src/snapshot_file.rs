@@ -142,21 +142,25 @@ impl Writer {
         Ok(())
     }
 
-    /// Ends the file, and gives it its name, durably.
-    pub fn finish(mut self, to: &Path) -> Result<()> {
+    /// Ends the file, durably. Nothing is written to it any more.
+    pub fn end(&mut self) -> Result<()> {
         self.end_chunk()?;
         let mut end = vec![END];
         end.extend_from_slice(&self.records.to_le_bytes());
         self.put(&end)?;
         let synced = self.file.flush().and_then(|()| self.file.get_mut().sync());
-        synced.map_err(|error| Error::file("syncing", self.path())(error))?;
+        synced.map_err(|error| Error::file("syncing", self.path())(error))
+    }
+
+    /// Gives a file that was ended its name, durably.
+    pub fn name(self, to: &Path) -> Result<()> {
         rename(self.path(), to)
     }
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // It is not there any more if it was finished.
+        // It is not there any more if it has its name.
         _ = fs::remove_file(self.path());
     }
 }

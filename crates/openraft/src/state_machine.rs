@@ -10,7 +10,8 @@
 //! 2. The state is not synced for each command: what a power failure takes of it is applied again from the log, which is
 //!    purged only up to a snapshot, and a snapshot has its name only after the state was synced.
 //! 3. The record [`Kind::Set`] says which set is current. Others are of installations that did not end, or ended: they are dropped.
-//! 4. Readers hold the current set while they read, and an installation waits for them before it drops it.
+//! 4. A snapshot file gets its name, and is removed, by whoever holds [`State::snapshot`].
+//! 5. Readers hold the current set while they read, and an installation waits for them before it drops it.
 
 mod build;
 mod install;
@@ -71,6 +72,7 @@ pub(crate) struct State<C: RaftTypeConfig> {
     keyspaces: Vec<(String, KeyspaceOptions)>,
     current: RwLock<Current>,
     applied: Mutex<Applied<C>>,
+    /// What is shown to openraft. Locked by a builder from the name of its file on, by an installation as long as it runs.
     snapshot: Mutex<Option<Finished<C>>>,
 }
 

@@ -21,7 +21,8 @@ fn write(path: &Path, is_random: bool) -> Vec<Record> {
     for (keyspace, key, value) in &records {
         writer.record(*keyspace, key, value).expect("writes");
     }
-    writer.finish(path).expect("finishes");
+    writer.end().expect("ends");
+    writer.name(path).expect("is named");
     records
 }
 

@@ -59,9 +59,12 @@ impl<C: RaftTypeConfig<SnapshotData = SnapshotFile>> SnapshotBuilder<C> {
         }
         // openraft purges the log up to here as soon as it has the snapshot: from then on nothing can be applied again.
         shared.db.sync()?;
-        writer.finish(&path)?;
+        writer.end()?;
+        // From the name on, whoever shows another snapshot removes the file: so none may, until this one is open and shown.
+        let mut shown = state.snapshot.lock();
+        writer.name(&path)?;
         let file = SnapshotFile::open(&path, state.key.as_ref())?;
-        if !state.show_snapshot(&mut state.snapshot.lock(), meta.clone(), path.clone())? {
+        if !state.show_snapshot(&mut shown, meta.clone(), path.clone())? {
             // One was installed meanwhile. This one stays readable as long as it is open.
             std::fs::remove_file(&path).map_err(Error::file("removing", &path))?;
         }

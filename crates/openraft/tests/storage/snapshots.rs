@@ -285,3 +285,38 @@ fn snapshots_of_an_encrypted_database_are_encrypted() {
     assert_eq!(files(&from.path().join("snapshots")), std::slice::from_ref(own));
     assert!(ground::run(leader.get_current_snapshot()).expect("reads").is_some());
 }
+
+/// openraft builds snapshots beside all else, so one that was begun before may be ready while another is installed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_that_is_ready_during_an_installation_gives_way() {
+    let (from, to) = (ground::directory(), ground::directory());
+    let (_db, _log, mut leader) = in_directory(&from);
+    fill(&mut leader, 1000, 10_000, "new").await;
+    let mut newer = leader.get_snapshot_builder().await.build_snapshot().await.expect("builds");
+    let (_db, _log, mut follower) = in_directory(&to);
+    fill(&mut follower, 1, 100, "own").await;
+    let mut builder = follower.get_snapshot_builder().await;
+
+    let received = send(&mut newer, &mut follower, |bytes| bytes).await;
+    let meta = newer.meta.clone();
+    let installation = tokio::spawn(async move {
+        follower.install_snapshot(&meta, received).await.expect("installs");
+        follower
+    });
+    let is_named = |path: &PathBuf| path.extension().is_some_and(|end| end == "snapshot");
+    let snapshots = to.path().join("snapshots");
+    while !files(&snapshots).iter().any(is_named) {
+        tokio::task::yield_now().await;
+    }
+    assert!(!installation.is_finished(), "it was too short");
+    let mut built = builder.build_snapshot().await.expect("builds");
+    let mut follower = installation.await.expect("no panic");
+
+    assert_eq!(built.meta.last_log_id, Some(id(1, 1)));
+    let mut content = Vec::new();
+    built.snapshot.read_to_end(&mut content).await.expect("it is readable as long as it is open");
+    assert!(content.len() > 100_000, "{} bytes", content.len());
+    let current = follower.get_current_snapshot().await.expect("reads").expect("there is one");
+    assert_eq!(current.meta, newer.meta);
+    assert_eq!(files(&snapshots).len(), 1);
+}
