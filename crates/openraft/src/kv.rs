@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 
 /// What the log has of a condition or a write beside its key and value takes less bytes than this.
 const RECORD_OVERHEAD: usize = 64;
+/// The same of a removed range, beside its bounds: a transaction counts 80 bytes for it.
+const RANGE_OVERHEAD: usize = 96;
 
 openraft::declare_raft_types!(
     /// openraft's types for a [`KvMachine`]: nodes with numbers and addresses.
@@ -175,6 +177,20 @@ pub struct KvCommand {
 }
 
 impl KvCommand {
+    /// The most [`log_bytes`](Self::log_bytes) of a command, or of commands that share an entry, which can be appended and applied on **every**
+    /// node, however little memory its database has: 896 KiB. A node with more could take more, but those that it sends it to might not.
+    ///
+    /// The least that a value may have is 1 MiB less 65,600 bytes (with `Builder::segment_span` of 4 MiB or more), and the least that the
+    /// writes of a transaction may take is 1 MiB, and 2 MiB with 128 bytes for each: with the shortest keys that is 137 for 65 counted.
+    ///
+    /// ```
+    /// use sapwood_openraft::KvCommand;
+    ///
+    /// let long = KvCommand::put("fram", vec![0; 1 << 20]);
+    /// assert!(long.refusal(KvCommand::BYTES_MAX).is_some());
+    /// ```
+    pub const BYTES_MAX: usize = 896 << 10;
+
     /// Inserts or replaces a record.
     pub fn put(key: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
         Self { conditions: Vec::new(), writes: vec![KvWrite::put(key, value)] }
@@ -206,7 +222,8 @@ impl KvCommand {
     }
 
     /// Why no node could apply this command, whatever its state; `None` if nothing speaks against it. To be asked before it
-    /// is given to openraft: a command that cannot be applied stops every node.
+    /// is given to openraft: a command that cannot be applied stops every node. `bytes_max` is at most [`BYTES_MAX`](Self::BYTES_MAX), or
+    /// seven eighths of a sixteenth of the least memory of a node's database, if that is more, but never more than 14 MiB.
     ///
     /// ```
     /// use sapwood_openraft::KvCommand;
@@ -216,20 +233,20 @@ impl KvCommand {
     /// assert!(KvCommand::put("fram", vec![0; 2 << 20]).refusal(1 << 20).is_some());
     /// ```
     pub fn refusal(&self, bytes_max: usize) -> Option<String> {
-        for key in self.keys() {
-            if key.is_empty() || key.len() > sapwood::KEY_LEN_MAX {
-                return Some(format!(
-                    "a key has {} bytes; 1 to {} are possible",
-                    key.len(),
-                    sapwood::KEY_LEN_MAX
-                ));
-            }
+        let too_long = |key: &Bytes| key.len() > sapwood::KEY_LEN_MAX;
+        if let Some(key) = self.keys().find(|key| key.is_empty() || too_long(key)) {
+            let (len, max) = (key.len(), sapwood::KEY_LEN_MAX);
+            return Some(format!("a key has {len} bytes; 1 to {max} are possible"));
+        }
+        if let Some(bound) = self.bounds().find(|bound| too_long(bound)) {
+            let (len, max) = (bound.len(), sapwood::KEY_LEN_MAX);
+            return Some(format!("a bound of a range has {len} bytes; {max} are possible"));
         }
         let bytes = self.log_bytes();
         (bytes > bytes_max).then(|| format!("the command has {bytes} bytes; {bytes_max} are possible"))
     }
 
-    /// About the bytes that it takes in the log: not less.
+    /// About the bytes that it takes in the log, and in the batch of the database that it is applied in: not less.
     ///
     /// ```
     /// use sapwood_openraft::KvCommand;
@@ -244,13 +261,19 @@ impl KvCommand {
         let writes = self.writes.iter().map(|write| match write {
             KvWrite::Put { value, .. } => value.len(),
             KvWrite::Delete { .. } => 0,
-            // Bounds may be empty; longer than a key they are of no use.
-            KvWrite::DeleteRange { from, to } => {
-                from.len() + to.as_ref().map_or(0, Bytes::len) + RECORD_OVERHEAD
-            }
+            KvWrite::DeleteRange { .. } => RANGE_OVERHEAD,
         });
         let keys = self.keys().map(|key| key.len() + RECORD_OVERHEAD);
-        conditions.chain(writes).chain(keys).sum()
+        conditions.chain(writes).chain(keys).chain(self.bounds().map(Bytes::len)).sum()
+    }
+
+    /// Between which records are removed. They may be empty.
+    fn bounds(&self) -> impl Iterator<Item = &Bytes> {
+        let bounds = self.writes.iter().map(|write| match write {
+            KvWrite::DeleteRange { from, to } => [Some(from), to.as_ref()],
+            KvWrite::Put { .. } | KvWrite::Delete { .. } => [None, None],
+        });
+        bounds.flatten().flatten()
     }
 
     /// The keys that it reads or writes.

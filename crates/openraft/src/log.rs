@@ -30,7 +30,7 @@ use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// An append is committed in batches of about so many bytes: less than the least limit of a batch, which is 1 MiB. A longer entry is a
+/// An append is committed in batches of so many bytes at most: half of the least limit of a batch, which is 1 MiB. A longer entry is a
 /// batch of its own.
 const BATCH: usize = 512 << 10;
 /// Entries are read in answers of about so many bytes, where openraft permits less than it asked for. openraft gives a message of entries one
@@ -42,8 +42,8 @@ const READ: usize = 1 << 20;
 /// `append` returns once its entries can be read, and calls its callback once they are durable: the sync is shared with all groups
 /// whose databases are the same.
 ///
-/// An entry must fit into a value of the database (16 MiB with 256 MiB of memory or more, see `sapwood`'s limits): a longer one stops the node,
-/// so whatever takes commands from clients must refuse them before.
+/// An entry must fit into a value of the database (16 MiB with 256 MiB of memory or more, 960,000 bytes with 16 MiB or less, see `sapwood`'s
+/// limits): a longer one stops the node, so whatever takes commands from clients must refuse them before. The node with the least memory decides.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -190,17 +190,23 @@ where
     /// Makes entries readable. What is returned tells when all of them are durable.
     fn append(&self, entries: Vec<(LogId<C::NodeId>, Vec<u8>)>) -> Result<Option<Pending>> {
         let shared = &self.lease.shared;
-        let mut pending = None;
         let mut batch = shared.log_db.batch();
-        let count = entries.len();
-        for (number, (log_id, value)) in entries.into_iter().enumerate() {
-            batch.insert(&shared.log, self.lease.entry_key(log_id.index), value);
-            if batch.byte_len() >= BATCH || number + 1 == count {
-                pending = Some(batch.commit_visible()?);
-                self.ends.lock().last = Some(log_id);
+        let mut last = None;
+        for (log_id, value) in entries {
+            if !batch.is_empty() && batch.byte_len() + value.len() > BATCH {
+                // The sync of the last one covers it.
+                _ = batch.commit_visible()?;
+                self.ends.lock().last = last;
             }
+            batch.insert(&shared.log, self.lease.entry_key(log_id.index), value);
+            last = Some(log_id);
         }
-        Ok(pending)
+        if batch.is_empty() {
+            return Ok(None);
+        }
+        let pending = batch.commit_visible()?;
+        self.ends.lock().last = last;
+        Ok(Some(pending))
     }
 
     /// Changes the records beside the entries, and waits for what it asks for.

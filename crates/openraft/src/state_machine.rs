@@ -258,20 +258,20 @@ where
                 transaction = group.commit(transaction)?;
                 together = 0;
             }
-            let mark = transaction.savepoint();
-            // The next transaction may have to do it again.
-            let again = (together > 0).then(|| entry.clone());
+            // If this one does not fit beside those before it, the next transaction has to do it again. Alone it needs no savepoint, whose
+            // memory counts.
+            let again = (together > 0).then(|| (transaction.savepoint(), entry.clone()));
             let applied = group.apply(machine, &mut transaction, entry);
             let answer = match (applied, again) {
-                (Err(Error::Database(sapwood::Error::BatchTooLarge { .. })), Some(entry)) => {
+                (Err(Error::Database(sapwood::Error::BatchTooLarge { .. })), Some((mark, entry))) => {
                     transaction.roll_back_to(mark)?;
                     transaction = group.commit(transaction)?;
                     together = 0;
                     group.apply(machine, &mut transaction, entry)?
                 }
-                (applied, _) => {
+                (applied, again) => {
                     let answer = applied?;
-                    transaction.release(mark)?;
+                    again.map(|(mark, _)| transaction.release(mark)).transpose()?;
                     answer
                 }
             };

@@ -10,6 +10,7 @@ mod groups;
 mod history;
 mod journal;
 mod kv;
+mod limits;
 mod power_cuts;
 mod restart;
 mod snapshots;

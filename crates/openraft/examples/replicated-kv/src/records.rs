@@ -32,8 +32,9 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes of a command, and of the commands that share an entry, at most. An entry of the log has to be a value of the database.
-pub const COMMAND_MAX: usize = 1 << 20;
+/// Bytes of a command, and of the commands that share an entry, at most. It is the same on all nodes, whatever their memory: what one lets in, all
+/// have to append and apply.
+pub const COMMAND_MAX: usize = KvCommand::BYTES_MAX;
 /// How long a request may wait for a majority.
 const PATIENCE: Duration = Duration::from_secs(5);
 

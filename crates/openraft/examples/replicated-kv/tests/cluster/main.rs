@@ -7,6 +7,7 @@ mod backup;
 mod client;
 mod history;
 mod lan;
+mod limits;
 mod namespaces;
 mod nodes;
 mod secured;
