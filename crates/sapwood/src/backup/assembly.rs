@@ -22,7 +22,7 @@ use crate::database_id::DatabaseId;
 use crate::encryption::{self, Encryption, EncryptionKey};
 use crate::error::{Error, KeyProblem, Result};
 use crate::operation::{NUMBER_MAX, Operations, SeqNo};
-use crate::storage::data_file::least_len;
+use crate::storage::data_file::{PAGE, least_len};
 use crate::storage::reader::FILE as DATA_FILE;
 use crate::storage::segment::Segment;
 use crate::storage::slots::{Slots, granules};
@@ -381,8 +381,10 @@ pub(crate) fn complete(
         Arc::make_mut(log).begin_anew(last_seq);
     }
     drop(log);
-    let len = least_len(version.table.ids_end());
-    if volume.len(data)? < len {
+    // Segments may end anywhere: those that a repair has written do.
+    let written = volume.len(data)?;
+    let len = least_len(version.table.ids_end()).max(written).next_multiple_of(PAGE);
+    if written < len {
         volume.resize(data, len)?;
     }
     volume.sync(data).map_err(Error::undecided)?;

@@ -20,6 +20,9 @@ pub(crate) fn least_len(id: u64) -> u64 {
     id.saturating_mul(NODE_HEADER as u64)
 }
 
+/// Bytes of a page (4 KiB): a data file ends with a whole one, since direct I/O reads no part of one.
+pub(crate) const PAGE: u64 = 4096;
+
 /// See the module.
 pub(crate) struct DataFile {
     slots: Arc<Slots>,

@@ -8,3 +8,4 @@ mod load;
 mod moments;
 mod points;
 mod refused;
+mod repaired;

@@ -11,7 +11,7 @@ use crate::error::{DATA, Error, Result};
 use crate::expiry::expires_at;
 use crate::log_area::maplet::KeyHash;
 use crate::operation::KeyspaceId;
-use crate::storage::data_file::least_len;
+use crate::storage::data_file::{PAGE, least_len};
 use crate::storage::dictionary::Dictionary;
 use crate::storage::encrypted;
 use crate::storage::entries::Entries;
@@ -28,8 +28,6 @@ use std::sync::Arc;
 const BUFFER: usize = 1 << 20;
 /// Addresses (count) that become a part of the version together.
 const EDIT: usize = 2 << 10;
-/// Bytes of a page (4 KiB): the file ends with a whole one, since direct I/O reads no part of one.
-const PAGE: u64 = 4096;
 
 /// A run of a block's log area, as the new database has it.
 pub(super) struct Run {
