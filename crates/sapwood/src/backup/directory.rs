@@ -6,8 +6,10 @@
 //! Many blobs are short, and a sync costs as much as writing some megabytes. Files that are on the device when the first of them is
 //! synced share the commit of the file system's journal, and the sync of the directory.
 //!
-//! Invariant: a file without `.tmp` at the end of its name is whole and durable.
+//! Invariant: a file with the name of a blob is whole and durable. One that has `.tmp` behind such a name is removed when the directory is
+//! next locked; files of other names are strangers'.
 
+use super::name::BlobName;
 use super::target::{Content, Target};
 use crate::error::{Error, Result};
 use crate::lock_order::{RankedMutex, rank};
@@ -138,6 +140,10 @@ const WRITE: usize = 1 << 20;
 
 fn unfinished(name: &str) -> String {
     format!("{name}{UNFINISHED}")
+}
+
+fn is_unfinished(name: &str) -> bool {
+    name.strip_suffix(UNFINISHED).and_then(BlobName::parse).is_some()
 }
 
 /// An error of a volume, as that of a target.
@@ -271,7 +277,7 @@ impl Target for Directory {
         match self.volume.lock(LockKind::Exclusive, &holder) {
             Ok(lock) => {
                 let names = self.list()?.into_iter().map(|(name, _)| name);
-                let unfinished: Vec<_> = names.filter(|name| name.ends_with(UNFINISHED)).collect();
+                let unfinished: Vec<_> = names.filter(|name| is_unfinished(name)).collect();
                 if !unfinished.is_empty() {
                     self.delete(&unfinished)?;
                 }

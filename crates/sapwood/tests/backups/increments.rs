@@ -192,13 +192,17 @@ fn what_no_backup_needs_any_more_is_removed() {
     assert_eq!(of_target(&target), 0);
     // Nothing was there of strangers' files.
     let strangers = directory(&target);
-    strangers
-        .put("readme", &mut |out| out.write_all(b"hello"))
+    let names = ["readme", "notes.tmp", "backup-1.tmp"];
+    names
+        .iter()
+        .try_for_each(|name| strangers.put(name, &mut |out| out.write_all(b"hello")))
         .and_then(|()| strangers.sync())
         .expect("puts");
     db.backup().run(&directory(&target)).expect("a backup");
     backup::remove(&directory(&target), 1).expect("removes");
-    assert_eq!(target.read_file("readme").expect("it is left alone"), b"hello");
+    for name in names {
+        assert_eq!(target.read_file(name).expect("it is left alone"), b"hello");
+    }
 }
 
 /// Another handle of the directory.
