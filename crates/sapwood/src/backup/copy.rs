@@ -276,7 +276,7 @@ impl<'p> Backup<'p> {
             false => None,
         };
 
-        let mut rows = reuse::find(target, &listing, &version)?;
+        let mut rows = reuse::find(target, &listing, (&version, &encryption))?;
         let pieces = self.plan(&version, &rows);
         let nodes = NodesOfPieces { version: &version, memory: self.source.memory };
         let mut rest = &pieces[..];

@@ -18,6 +18,7 @@ use super::manifest::Part;
 use super::name::BlobName;
 use super::target::Target;
 use super::{called, damage};
+use crate::encryption::Encryption;
 use crate::error::Result;
 use crate::storage::mapping_table::{Address, Position};
 use crate::storage::node::NodeId;
@@ -82,7 +83,7 @@ type Parts = BTreeMap<u64, Vec<Found>>;
 pub(super) fn find(
     target: &dyn Target,
     listing: &Listing,
-    version: &Version,
+    (version, encryption): (&Version, &Encryption),
 ) -> Result<BTreeMap<u64, Vec<Part>>> {
     let newest = listing.backups().last().copied();
     let mut parts = Parts::new();
@@ -131,7 +132,7 @@ pub(super) fn find(
     }
     count_live(version, &mut parts);
     for attempt in newest.into_iter().chain(attempts) {
-        match count_named(target, attempt, version, &mut parts) {
+        match count_named(target, attempt, (version, encryption), &mut parts) {
             Err(error) if error.is_damage() => {
                 tracing::warn!(%error, "nothing is taken over from a damaged backup");
                 parts.values_mut().for_each(|found| found.retain(|it| it.attempt != attempt));
@@ -184,12 +185,22 @@ fn count_live(version: &Version, parts: &mut Parts) {
 }
 
 /// Counts the nodes that the version of an attempt has as this one does.
-fn count_named(target: &dyn Target, attempt: u64, version: &Version, parts: &mut Parts) -> Result<()> {
+fn count_named(
+    target: &dyn Target,
+    attempt: u64,
+    (version, encryption): (&Version, &Encryption),
+    parts: &mut Parts,
+) -> Result<()> {
     if !parts.values().flatten().any(|found| found.attempt == attempt) {
         return Ok(());
     }
     let mut input = BlobInput::new(target, BlobName::Version(attempt));
     let mut reader = input.open(Kind::Version, attempt)?;
+    if reader.header.is_encrypted != encryption.is_on() {
+        // Another database's.
+        return Ok(());
+    }
+    reader.decrypt(encryption)?;
     let mut is_first = true;
     reader.frames(EDIT_MAX, &mut |frame| {
         if std::mem::take(&mut is_first) {

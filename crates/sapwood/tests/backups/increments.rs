@@ -1,9 +1,9 @@
 //! Backups on top of others: what the target has is neither read nor written again, unless it is another database's.
 
-use crate::ground::{Load, Watched, directory, hash, open};
+use crate::ground::{Load, Watched, directory, hash, open, options};
 use psync::{Access, Fault, Filter, PassThrough, Repeat, Simulated, Volume, Write};
 use sapwood::backup::{self, Directory, Restore, Target};
-use sapwood::{Database, Error};
+use sapwood::{Database, EncryptionKey, Error};
 use std::io;
 use std::sync::Arc;
 
@@ -16,12 +16,16 @@ fn restored(target: &Simulated, number: u64) -> (u64, usize) {
 /// A database of some segments.
 fn filled(source: &Simulated) -> Database {
     let db = open(source).expect("opens");
+    fill(&db);
+    db
+}
+
+fn fill(db: &Database) {
     let rows = db.keyspace("many").expect("a keyspace");
     for part in 0..20u32 {
         rows.ingest((part * 1000..part * 1000 + 1000).map(|row| (row.to_be_bytes(), [part as u8; 120])))
             .expect("ingests");
     }
-    db
 }
 
 #[test]
@@ -43,6 +47,34 @@ fn what_the_target_has_is_neither_read_nor_written_again() {
     assert!((1..100_000).contains(&third.copied), "{third:?}");
     assert_eq!(restored(&target, 3), hash(&db));
     assert_eq!(backup::list(&directory(&target)).expect("lists"), [first, second, third]);
+}
+
+/// The version of the backup before is encrypted, and was taken for damaged.
+#[test]
+fn an_encrypted_database_is_copied_once_as_well() {
+    let (source, target) = (Simulated::new(1), Simulated::new(2));
+    let key = EncryptionKey::from_bytes([7; 32]);
+    let encrypted = || options().encryption_key(key.clone());
+    let db = encrypted().open_on(Arc::new(source)).expect("opens");
+    fill(&db);
+    let stopped = Watched::new(directory(&target), |name, piece| {
+        if name.starts_with("backup-") && piece == 0 { Err(io::Error::other("killed")) } else { Ok(()) }
+    });
+    db.backup().run(&stopped).expect_err("it is killed");
+    drop(stopped);
+    // What the attempt has copied counts, and so does what a backup has, also with another key.
+    assert_eq!(db.backup().run(&directory(&target)).expect("a backup").copied, 0);
+    db.change_encryption_key(&EncryptionKey::from_bytes([8; 32])).expect("another key");
+    assert_eq!(db.backup().run(&directory(&target)).expect("a backup").copied, 0);
+    // Another database, which is not encrypted, in the same target.
+    let other = filled(&Simulated::new(3));
+    assert!(other.backup().run(&directory(&target)).expect("a backup").copied > 2_000_000);
+    let copy = Simulated::new(77);
+    let (target, key) = (directory(&target), EncryptionKey::from_bytes([8; 32]));
+    let restore = Restore::from(&target).number(3).encryption_key(key.clone());
+    restore.onto(Arc::new(copy.clone())).expect("restores");
+    let copy = options().encryption_key(key).open_on(Arc::new(copy));
+    assert_eq!(hash(&copy.expect("opens")), hash(&db));
 }
 
 /// An open segment that grows with every backup is copied anew, as one, before it has too many parts.
