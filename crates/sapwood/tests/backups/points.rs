@@ -347,3 +347,39 @@ fn chunks_go_with_their_keyspace() {
     assert!(db.stats().space.live < 10_000, "{}", db.stats());
     db.check().expect("sound");
 }
+
+/// A new name tells nothing of the metadata: it was taken from the later backup, which has none of what was dropped.
+#[test]
+fn a_keyspace_that_was_renamed_and_dropped_has_its_metadata() {
+    let mut world = World::new(9, false, false);
+    let db = world.open();
+    let ships = db.keyspace("ships").expect("a keyspace");
+    ships.set_metadata("m").expect("sets");
+    world.back_up(&db);
+    ships.insert("fram", "1892").expect("writes");
+    db.rename_keyspace("ships", "fleet").expect("renames");
+    ships.set_metadata("later").expect("sets");
+    ships.insert("vega", "1872").expect("writes");
+    let named = db.keyspace("boats").expect("a keyspace");
+    named.set_metadata("n").expect("sets");
+    world.back_up(&db);
+    db.rename_keyspace("boats", "yachts").expect("renames");
+    named.insert("one", "1900").expect("writes");
+    drop((ships, named));
+    for name in ["fleet", "yachts"] {
+        db.drop_keyspace(name).expect("drops");
+    }
+    db.keyspace("others").and_then(|others| others.insert("key", "value")).expect("writes");
+    world.back_up(&db);
+    for (base, expected) in [(1, "m"), (2, "later")] {
+        let copy = Simulated::new(77);
+        let target = directory(&world.target);
+        let restore = Restore::from(&target).number(base).to(Point::Sequence(3));
+        restore.onto(Arc::new(copy.clone())).expect("restores");
+        let copy = open(&copy).expect("opens");
+        assert_eq!(copy.keyspaces(), ["fleet", "yachts"]);
+        let metadata = |name: &str| copy.keyspace(name).and_then(|it| it.metadata()).expect("reads");
+        assert_eq!(metadata("fleet"), expected.as_bytes());
+        assert_eq!(metadata("yachts"), b"n");
+    }
+}

@@ -139,6 +139,12 @@ pub(super) fn happen_again(version: &mut Version, mut edit: Edit) -> std::result
     let chunks = |id: &KeyspaceId| version.trees.get(id).and_then(|tree| tree.chunks);
     let chunks: Vec<_> = edit.dropped.iter().filter_map(chunks).collect();
     edit.dropped.extend(chunks);
+    // A new name tells nothing of the metadata, which may have changed before or since, or is not known any more.
+    for named in &mut edit.names {
+        if let Some(tree) = version.trees.get(&named.id) {
+            named.metadata = tree.metadata.clone();
+        }
+    }
     version.apply(&edit, &mut |_, _| Err("an event has no segments"))
 }
 
