@@ -85,11 +85,14 @@ impl Transaction {
         if staging.is_named.load(Relaxed) {
             return Err(Error::StagedTwice);
         }
-        self.remove_chunks_of(&staging.heads, &staging.chunks, &staging.key, staging.head.id())?;
-        self.insert(&staging.heads, &staging.key, staging.head.encode())?;
-        if let Some(id) = staging.head.id() {
-            self.remove(&staging.chunks, id.begun())?;
-        }
+        self.write_all_or_none(|tx| {
+            tx.remove_chunks_of(&staging.heads, &staging.chunks, &staging.key, staging.head.id())?;
+            tx.insert(&staging.heads, &staging.key, staging.head.encode())?;
+            match staging.head.id() {
+                Some(id) => tx.remove(&staging.chunks, id.begun()),
+                None => Ok(()),
+            }
+        })?;
         self.staged.0.push(Arc::clone(staging));
         Ok(())
     }
@@ -111,13 +114,15 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// As [`insert`](Self::insert) and [`get`](Self::get).
+    /// As [`insert`](Self::insert) and [`get`](Self::get). What was written is then as before.
     pub fn remove_large_value(&mut self, values: &LargeValues, key: impl AsRef<[u8]>) -> Result<bool> {
-        let there = self.remove_chunks_of(&values.heads, &values.chunks, key.as_ref(), None)?;
-        if there {
-            self.remove(&values.heads, key)?;
-        }
-        Ok(there)
+        self.write_all_or_none(|tx| {
+            let there = tx.remove_chunks_of(&values.heads, &values.chunks, key.as_ref(), None)?;
+            if there {
+                tx.remove(&values.heads, key)?;
+            }
+            Ok(there)
+        })
     }
 
     /// A reader of the value of `key`, as [`LargeValues::get_reader`], also of one that the transaction has inserted. The key counts as read.
@@ -148,6 +153,17 @@ impl Transaction {
         let snapshot =
             if is_own { Snapshot::new(Arc::clone(self.handle())) } else { self.snapshot().clone() };
         Ok(Some(LargeValueReader::new(snapshot, values.chunks.clone(), head)))
+    }
+
+    /// Writes what belongs together: of several writes the second may be the one for which there is no room any more.
+    fn write_all_or_none<T>(&mut self, write: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let savepoint = self.savepoint();
+        let written = write(self);
+        if written.is_err() {
+            self.roll_back_to(savepoint)?;
+        }
+        self.release(savepoint)?;
+        written
     }
 
     /// Removes the chunks of the value of `key`, unless they have this id. Returns whether there is a value.

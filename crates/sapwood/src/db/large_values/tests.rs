@@ -1,7 +1,7 @@
 //! Large values: as a map would have them, written once, and with nothing left of those that died.
 
 use super::stored::{CHUNK_LEN, Head, SHORT_MAX, chunks};
-use crate::{Builder, Database, Error, LargeValues, StagedValue};
+use crate::{Builder, Database, Error, Keyspace, LargeValues, StagedValue, Transaction};
 use psync::{Device, Fault, Filter, Repeat, Simulated, Volume};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -38,7 +38,7 @@ fn holds_only(values: &LargeValues, staged: u64) {
     assert_eq!((found.len() as u64 - begun, begun), (expected + staged, u64::from(staged > 0)));
 }
 
-impl crate::Keyspace {
+impl Keyspace {
     fn keys(&self) -> impl Iterator<Item = crate::Result<crate::Key>> {
         self.iter().keys()
     }
@@ -238,6 +238,56 @@ fn transactions_insert_and_remove_large_values_with_the_rest() {
     assert!(matches!(db.transact(|tx| tx.insert_staged(&foreign)), Err(Error::Foreign { .. })));
     assert!(db.transact(|tx| tx.remove_large_value(&values, "one")).unwrap());
     holds_only(&values, 0);
+}
+
+/// Writes until nothing more fits, and then makes room for so many bytes.
+fn leave_room(tx: &mut Transaction, names: &Keyspace, room: usize) {
+    tx.insert(names, "room", vec![0; room]).unwrap();
+    let mut key = 0u32;
+    for len in [60_000, 1000, 10, 0] {
+        while tx.insert(names, key.to_be_bytes(), vec![0; len]).is_ok() {
+            key += 1;
+        }
+    }
+    tx.insert(names, "room", "").unwrap();
+}
+
+/// The chunks of the value before were removed, and its record stayed; or the record named chunks that went with the staged value.
+#[test]
+fn what_is_refused_for_its_size_changes_nothing() {
+    let volume = Simulated::new(1);
+    let (db, values) = open(&volume);
+    let names = db.keyspace("names").unwrap();
+    let key = vec![b'k'; 50_000];
+    values.insert(&key, bytes(0, 200_000)).unwrap();
+    let mut expected = 0;
+    let (mut refused, mut done) = (0, 0);
+    let rooms = (0..200).step_by(7).chain((key.len()..key.len() + 300).step_by(7));
+    for (seed, room) in (1..).zip(rooms.map(|room| 100 + room)) {
+        let staged = values.stage(&key, &bytes(seed, 200_000)[..]).unwrap();
+        let mut tx = db.transaction().unwrap();
+        leave_room(&mut tx, &names, room);
+        match tx.insert_staged(&staged) {
+            Ok(()) => (done, expected) = (done + 1, seed),
+            Err(error) => {
+                assert!(matches!(error, Error::BatchTooLarge { .. }), "{error}");
+                refused += 1;
+            }
+        }
+        tx.commit().unwrap();
+        drop(staged);
+        assert!(values.get(&key).unwrap().unwrap() == bytes(expected, 200_000), "{room} bytes of room");
+        let mut tx = db.transaction().unwrap();
+        leave_room(&mut tx, &names, room);
+        let removed = tx.remove_large_value(&values, &key);
+        tx.commit().unwrap();
+        assert_eq!(values.get(&key).unwrap().is_none(), removed.is_ok(), "{room} bytes of room: {removed:?}");
+        if removed.is_ok() {
+            values.insert(&key, bytes(expected, 200_000)).unwrap();
+        }
+        holds_only(&values, 0);
+    }
+    assert!(refused > 20 && done > 5, "{refused} were refused, {done} were not");
 }
 
 #[test]
