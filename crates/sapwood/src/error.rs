@@ -467,7 +467,7 @@ pub enum Error {
         /// The keyspace.
         keyspace: String,
     },
-    /// A staged value was inserted by a transaction that was committed already.
+    /// A staged value was inserted by a transaction that was committed already, or by this one, which has replaced or removed it since.
     #[error("the staged value was inserted before: stage it again")]
     StagedTwice,
     /// A database, a backup or a key file cannot be opened with what was given as key.

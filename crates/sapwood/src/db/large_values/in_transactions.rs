@@ -8,6 +8,7 @@ use crate::db::keyspace::Keyspace;
 use crate::db::snapshot::Snapshot;
 use crate::db::transaction::Transaction;
 use crate::error::{Error, Result};
+use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -16,17 +17,20 @@ use std::sync::atomic::Ordering::Relaxed;
 pub(in crate::db) struct Staged(Vec<Arc<Staging>>);
 
 impl Staged {
-    /// Those of them that are still what `written` says is written for their keys: not those inserted and replaced, or rolled back.
-    pub fn inserted(self, written: impl Fn(&Keyspace, &[u8]) -> Option<Vec<u8>>) -> Self {
-        let is_written = |staging: &Arc<Staging>| {
-            written(&staging.heads, &staging.key).is_some_and(|bytes| bytes == staging.head.encode())
+    /// Those of them that a commit of what is `written` uses up: it names them, or removes their chunks, since they were replaced or removed
+    /// after they were inserted. Not those that were rolled back.
+    pub fn used_up(self, written: impl Fn(&Keyspace, &[u8]) -> Option<Option<Bytes>>) -> Self {
+        let is_named = |staging: &Staging| {
+            let head = written(&staging.heads, &staging.key).flatten();
+            head.is_some_and(|head| head == staging.head.encode())
         };
-        Self(self.0.into_iter().filter(is_written).collect())
+        let is_used_up = |staging: &Arc<Staging>| is_named(staging) || staging.is_removed(&written);
+        Self(self.0.into_iter().filter(is_used_up).collect())
     }
 
-    /// A commit has named them.
-    pub fn note_named(&self) {
-        self.0.iter().for_each(|staging| staging.is_named.store(true, Relaxed));
+    /// The commit is there.
+    pub fn note_used_up(&self) {
+        self.0.iter().for_each(|staging| staging.is_used_up.store(true, Relaxed));
     }
 }
 
@@ -76,13 +80,15 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`Error::StagedTwice`] if it was committed before; [`Error::Foreign`]; and as [`insert`](Self::insert) and [`get`](Self::get).
+    /// [`Error::StagedTwice`] if it was committed before, or was inserted by this transaction and replaced or removed after that;
+    /// [`Error::Foreign`]; and as [`insert`](Self::insert) and [`get`](Self::get). What was written is then as before.
     pub fn insert_staged(&mut self, staged: &StagedValue) -> Result<()> {
         let staging = &staged.staging;
         if !Arc::ptr_eq(staging.handle(), self.handle()) {
             return Err(Error::Foreign { what: "staged value" });
         }
-        if staging.is_named.load(Relaxed) {
+        if staging.is_used_up.load(Relaxed) || staging.is_removed(|keyspace, key| self.written(keyspace, key))
+        {
             return Err(Error::StagedTwice);
         }
         self.write_all_or_none(|tx| {

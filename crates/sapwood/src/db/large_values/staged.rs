@@ -95,19 +95,24 @@ pub(crate) struct Staging {
     pub chunks: Keyspace,
     pub key: Bytes,
     pub head: Head,
-    /// Whether a commit has named it.
-    pub is_named: AtomicBool,
+    /// Whether a commit has named it, or removed it.
+    pub is_used_up: AtomicBool,
 }
 
 impl Staging {
     pub fn handle(&self) -> &Arc<Handle> {
         self.heads.handle()
     }
+
+    /// Whether its chunks are removed by what is `written`.
+    pub fn is_removed(&self, written: impl Fn(&Keyspace, &[u8]) -> Option<Option<Bytes>>) -> bool {
+        self.head.id().is_some_and(|id| written(&self.chunks, &id.chunk(0)) == Some(None))
+    }
 }
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        if let Some(id) = self.head.id().filter(|_| !self.is_named.load(Relaxed)) {
+        if let Some(id) = self.head.id().filter(|_| !self.is_used_up.load(Relaxed)) {
             abandon(&self.chunks, id);
         }
     }
@@ -174,7 +179,7 @@ impl LargeValues {
         let key = Bytes::copy_from_slice(key.as_ref());
         let head = self.write(&key, source)?;
         let (heads, chunks) = (self.heads.clone(), self.chunks.clone());
-        let staging = Staging { heads, chunks, key, head, is_named: AtomicBool::new(false) };
+        let staging = Staging { heads, chunks, key, head, is_used_up: AtomicBool::new(false) };
         Ok(StagedValue { staging: Arc::new(staging) })
     }
 

@@ -290,6 +290,40 @@ fn what_is_refused_for_its_size_changes_nothing() {
     assert!(refused > 20 && done > 5, "{refused} were refused, {done} were not");
 }
 
+/// Its chunks go with the value that is replaced or removed: it cannot come again.
+#[test]
+fn a_staged_value_that_was_replaced_or_removed_is_used_up() {
+    let volume = Simulated::new(1);
+    let (db, values) = open(&volume);
+    let stage = |seed| -> StagedValue { values.stage("one", &bytes(seed, 200_000)[..]).unwrap() };
+    let (a, b) = (stage(1), stage(2));
+    let mut tx = db.transaction().unwrap();
+    tx.insert_staged(&a).unwrap();
+    tx.insert_staged(&a).unwrap();
+    let savepoint = tx.savepoint();
+    tx.insert_staged(&b).unwrap();
+    assert!(matches!(tx.insert_staged(&a), Err(Error::StagedTwice)));
+    // What is rolled back was not replaced.
+    tx.roll_back_to(savepoint).unwrap();
+    tx.insert_staged(&a).unwrap();
+    tx.insert_staged(&b).unwrap();
+    tx.commit().unwrap();
+    assert!(values.get("one").unwrap().unwrap() == bytes(2, 200_000));
+    assert!(matches!(db.transact(|tx| tx.insert_staged(&a)), Err(Error::StagedTwice)));
+    drop((a, b));
+    holds_only(&values, 0);
+    let a = stage(3);
+    let mut tx = db.transaction().unwrap();
+    tx.insert_staged(&a).unwrap();
+    assert!(tx.remove_large_value(&values, "one").unwrap());
+    assert!(matches!(tx.insert_staged(&a), Err(Error::StagedTwice)));
+    tx.commit().unwrap();
+    assert!(values.get("one").unwrap().is_none());
+    assert!(matches!(db.transact(|tx| tx.insert_staged(&a)), Err(Error::StagedTwice)));
+    drop(a);
+    holds_only(&values, 0);
+}
+
 #[test]
 fn a_keyspace_of_large_values_is_one_for_its_users() {
     let volume = Simulated::new(1);

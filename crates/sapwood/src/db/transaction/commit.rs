@@ -4,7 +4,6 @@
 
 use super::Transaction;
 use crate::conflict::validation::Validation;
-use crate::db::keyspace::Keyspace;
 use crate::db::pending::Pending;
 use crate::durability::Durability;
 use crate::error::{Error, Result};
@@ -95,9 +94,7 @@ impl Transaction {
         if writes.is_empty() {
             return Ok(());
         }
-        let written =
-            |keyspace: &Keyspace, key: &[u8]| Some(writes.get(keyspace.id(), key)?.as_ref()?.to_vec());
-        let staged = staged.inserted(written);
+        let staged = staged.used_up(|keyspace, key| writes.get(keyspace.id(), key).cloned());
         let (body, count) = writes.encode();
         let len = body.len();
         let count =
@@ -109,7 +106,7 @@ impl Transaction {
         // Nothing is read any more: what only the snapshot holds is free while the commit waits.
         drop(snapshot);
         engine.commits.commit_validated(body, count, durability, validation)?;
-        staged.note_named();
+        staged.note_used_up();
         Ok(())
     }
 }
