@@ -16,8 +16,8 @@
 //! 2. A part of a segment is taken over only if every live node in it is the one that the target's version tells of.
 //! 3. Every live node is checked when it is copied, and every byte when it is read back.
 //! 4. No directory has a `CURRENT` before all that was restored is durable in it.
-//! 5. Memory: `copy::BUFFERS` buffers, one chunk of a blob, lists of segments, and of some nodes at a time. Restoring: the
-//!    version besides, as when the database is open.
+//! 5. Memory: `copy::BUFFERS` buffers, one chunk of a blob, lists of segments, and of some nodes at a time; of a follower the log, up to
+//!    a third of the memory budget. Restoring: the version besides, as when the database is open.
 
 mod archive;
 pub(crate) mod assembly;
@@ -25,6 +25,7 @@ mod blob;
 mod copy;
 mod directory;
 mod input;
+mod log_source;
 mod manifest;
 mod name;
 mod nodes;

@@ -2,6 +2,7 @@
 
 use super::archive::{Archive, Archiver};
 use super::blob::{BlobWriter, CHUNK_MAX, Header, Kind, Seal};
+use super::log_source::LogSource;
 use super::manifest::{BackupManifest, Part, SegmentParts};
 use super::name::BlobName;
 use super::nodes::{NodeAt, NodeCheck};
@@ -12,7 +13,6 @@ use super::throttle::Throttle;
 use super::{Progress, Reporter, called, damage};
 use crate::clock::Clock;
 use crate::commit::CommitPipeline;
-use crate::commit::queue_log::KeptFiles;
 use crate::database_id::DatabaseId;
 use crate::encryption::{self, Encryption};
 use crate::error::{Error, Result};
@@ -20,7 +20,6 @@ use crate::health::Health;
 use crate::version::Version;
 use crate::version::checkpoint::Checkpoint;
 use crate::version::current::{Current, FORMAT};
-use crate::wal::{self, LogCursor, Record};
 use psync::{AlignedBuffer, FileId, InFlight, ReadInto, Volume};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -59,6 +58,8 @@ pub(crate) type Refresh = Box<dyn Fn() -> Result<()> + Send + Sync>;
 
 /// How often the log is read of a database that is followed (count): a flush can remove it meanwhile, but not each time.
 const LOG_ATTEMPTS: u32 = 10;
+/// What is gathered of such a log has this part (1/3) of the memory budget: what the queues hold, if the writer's budget is the same.
+const GATHERED_PART: u64 = 3;
 
 /// A backup that is about to be taken. Made by [`Database::backup`](crate::Database::backup).
 ///
@@ -237,24 +238,26 @@ impl<'p> Backup<'p> {
             drop(state);
             // The view needs none that comes later.
             let encryption = self.source.encryption.frozen();
+            let of = (current.database, &self.source.encryption);
+            let source =
+                LogSource { volume: &*volume, of, version: &version, seq, kept: kept.as_ref(), follows };
+            left -= 1;
+            // Of a log that may go meanwhile nothing is written before all of it is there.
+            let gathered = match follows.then(|| source.gather(self.source.memory / GATHERED_PART)) {
+                Some(Err(Error::SnapshotTooOld { .. })) if left > 0 => continue,
+                Some(gathered) => gathered?,
+                None => None,
+            };
             let keys = match encryption.is_on() {
                 true => Some(put_keys(target, number, &header(Kind::Keys, 0, 0), &*volume)?),
                 false => None,
             };
-            let log = put(
-                target,
-                BlobName::Log(number),
-                (&header(Kind::Log, version.flushed_seq + 1, seq), &encryption),
-                &mut |blob| {
-                    let of = (current.database, &self.source.encryption);
-                    put_log(&*volume, of, &version, seq, (kept.as_ref(), follows), blob)
-                },
-            );
-            left -= 1;
-            match log {
-                Err(Error::SnapshotTooOld { .. }) if left > 0 => {}
-                log => break (version, seq, time, (keys, log?), encryption),
-            }
+            let header = (&header(Kind::Log, version.flushed_seq + 1, seq), &encryption);
+            let log = put(target, BlobName::Log(number), header, &mut |blob| match &gathered {
+                Some(frames) => Ok(blob.put(frames)?),
+                None => source.read(&mut |bytes| blob.put(bytes)),
+            })?;
+            break (version, seq, time, (keys, log), encryption);
         };
         // All that the version has lies below, and a restore believes nothing beyond.
         let data_len = volume.len(self.source.data)?;
@@ -513,67 +516,6 @@ fn put_keys(target: &dyn Target, number: u64, header: &Header, volume: &dyn Volu
     let missing = || Error::corrupt(encryption::FILE, 0, "it is missing", "a file", "none");
     let content = encryption::content(volume)?.ok_or_else(missing)?;
     put(target, BlobName::Keys(number), (header, &Encryption::NONE), &mut |blob| Ok(blob.put(&content)?))
-}
-
-/// The commits that are not in the trees of the version.
-fn put_log(
-    volume: &dyn Volume,
-    of: (DatabaseId, &Encryption),
-    version: &Version,
-    seq: u64,
-    (kept, follows): (Option<&KeptFiles<'_>>, bool),
-    blob: &mut BlobWriter<'_>,
-) -> std::result::Result<(), Failure> {
-    let mut next = version.flushed_seq + 1;
-    let mut refused = None;
-    let mut each = |record: &Record| {
-        let end = record.first_seq + u64::from(record.count);
-        if end <= version.flushed_seq + 1 || refused.is_some() {
-            return Ok(());
-        }
-        if record.first_seq != next {
-            return Err(not_continued(record.generation, next, record.first_seq));
-        }
-        next = end;
-        refused = put_commit(record, blob).err();
-        Ok(())
-    };
-    match kept {
-        Some(kept) => kept.log.verify(&mut each)?,
-        None if follows => {
-            let mut cursor = LogCursor::new(version.wal_low, version.flushed_seq);
-            match cursor.read_until(volume, of, seq, &mut each) {
-                Ok(true) => {}
-                Err(error) if !error.is_damage() => return Err(error.into()),
-                // The writer has removed it, or is about to.
-                _ => return Err(Error::SnapshotTooOld { path: volume.describe() }.into()),
-            }
-        }
-        None => {
-            let (low, high) = (version.wal_low, version.wal_high);
-            wal::replay_direct(volume, of, low, high, &mut |record| each(&record)).map(drop)?;
-        }
-    }
-    if let Some(error) = refused {
-        return Err(error.into());
-    }
-    if next != seq + 1 {
-        return Err(not_continued(version.wal_high, seq + 1, next).into());
-    }
-    Ok(())
-}
-
-fn put_commit(record: &Record, blob: &mut BlobWriter<'_>) -> io::Result<()> {
-    let len = (8 + 4 + record.body.len()) as u32;
-    blob.put(&len.to_le_bytes())?;
-    blob.put(&record.first_seq.to_le_bytes())?;
-    blob.put(&record.count.to_le_bytes())?;
-    blob.put(&record.body)
-}
-
-fn not_continued(generation: u64, expected: u64, found: u64) -> Error {
-    let expected = format!("sequence number {expected}");
-    Error::corrupt(wal::file_name(generation), 0, "what is not in the trees", expected, found)
 }
 
 fn put_version(

@@ -2,6 +2,7 @@
 
 mod faults;
 mod flips;
+mod followed;
 mod ground;
 mod increments;
 mod load;
