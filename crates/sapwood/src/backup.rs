@@ -40,7 +40,7 @@ mod throttle;
 pub use archive::ArchiveGap;
 pub(crate) use assembly::RESTORING;
 pub use copy::Backup;
-pub(crate) use copy::{Refresh, Source};
+pub(crate) use copy::{Explain, Refresh, Source};
 pub use directory::Directory;
 pub use point::Point;
 pub use restore::Restore;

@@ -17,6 +17,7 @@ use crate::database_id::DatabaseId;
 use crate::encryption::{self, Encryption};
 use crate::error::{Error, Result};
 use crate::health::Health;
+use crate::storage::reader::unread;
 use crate::version::Version;
 use crate::version::checkpoint::Checkpoint;
 use crate::version::current::{Current, FORMAT};
@@ -48,6 +49,8 @@ pub(crate) struct Source {
     pub memory: u64,
     /// Refreshes the database, if it follows another process.
     pub refresh: Option<Refresh>,
+    /// Says what an error of reading nodes is a sign of.
+    pub explain: Explain,
     /// Keeps the database open.
     #[expect(dead_code, reason = "held for its drop")]
     pub open: Arc<dyn Send + Sync>,
@@ -55,6 +58,9 @@ pub(crate) struct Source {
 
 /// See [`Source`].
 pub(crate) type Refresh = Box<dyn Fn() -> Result<()> + Send + Sync>;
+
+/// See [`Source`].
+pub(crate) type Explain = Box<dyn Fn(Error) -> Error + Send + Sync>;
 
 /// How often the log is read of a database that is followed (count): a flush can remove it meanwhile, but not each time.
 const LOG_ATTEMPTS: u32 = 10;
@@ -410,13 +416,13 @@ impl<'p> Backup<'p> {
                 ahead.push_back(self.begin_read(piece.begin, range, alignment));
             }
             let Some((range, within, read)) = ahead.pop_front() else { break };
-            let buffers = read.wait().map_err(Error::from)?;
+            let buffers = read.wait().map_err(|error| (self.source.explain)(unread(error)))?;
             // What was read before it was closed was still its own.
             self.check_open()?;
             let count = range.end - range.start;
             let bytes = buffers.first().and_then(|buffer| buffer.get(within..within + count as usize));
             let bytes = bytes.unwrap_or_default();
-            check.feed(range.start, bytes)?;
+            check.feed(range.start, bytes).map_err(&self.source.explain)?;
             blob.put(bytes)?;
             throttle.pass(count);
             self.reporter.advance(count)?;

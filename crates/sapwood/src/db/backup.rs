@@ -1,6 +1,6 @@
 //! Begins backups of an open database.
 
-use crate::backup::{Backup, Refresh, Source};
+use crate::backup::{Backup, Explain, Refresh, Source};
 use crate::db::database::Database;
 use crate::db::large_values::stored::HeadRef;
 use std::sync::Arc;
@@ -21,6 +21,7 @@ impl Database {
     /// ```
     pub fn backup(&self) -> Backup<'static> {
         let engine = &self.handle.engine;
+        let pager = Arc::clone(&engine.pager);
         Backup::new(Source {
             volume: Arc::clone(&engine.volume),
             data: engine.data,
@@ -34,6 +35,7 @@ impl Database {
                 let db = self.clone();
                 Box::new(move || db.refresh().map(drop)) as Refresh
             }),
+            explain: Box::new(move |error| pager.reader.explain(error)) as Explain,
             open: Arc::clone(&self.handle) as Arc<dyn Send + Sync>,
         })
     }

@@ -193,16 +193,23 @@ impl NodeReader {
         let _ = self.explain.set(Box::new(explain));
     }
 
+    /// What an error of reading is a sign of.
+    pub fn explain(&self, error: Error) -> Error {
+        match self.explain.get() {
+            Some(explain) => explain(error),
+            None => error,
+        }
+    }
+
     /// The result of reading something, or the error that the database was closed, before or meanwhile. (A node that was
     /// found sound is what it was.)
     fn unless_closed<T>(&self, read: impl FnOnce() -> Result<T>) -> Result<T> {
         if self.is_closed.load(SeqCst) {
             return Err(Error::Closed);
         }
-        read().map_err(|error| match self.explain.get() {
-            _ if self.is_closed.load(SeqCst) => Error::Closed,
-            Some(explain) => explain(error),
-            None => error,
+        read().map_err(|error| match self.is_closed.load(SeqCst) {
+            true => Error::Closed,
+            false => self.explain(error),
         })
     }
 
@@ -547,7 +554,7 @@ impl Keep {
 }
 
 /// The error for a failed read of nodes.
-fn unread(error: psync::Error) -> Error {
+pub(crate) fn unread(error: psync::Error) -> Error {
     match error {
         psync::Error::Short { offset, expected, found, .. } => Error::corrupt(
             FILE,

@@ -1,9 +1,9 @@
 //! Backups that a follower takes: what the writer does meanwhile, and what it has not made durable yet.
 
-use crate::ground::{hash, open, options};
-use psync::{Simulated, Volume};
+use crate::ground::{Watched, directory, hash, open, options};
+use psync::{Access, FileId, PassThrough, Simulated, Volume};
 use sapwood::backup::{Restore, StreamWriter};
-use sapwood::{Builder, Database, Durability, EncryptionKey, Error};
+use sapwood::{Builder, Database, Durability, EncryptionKey, Error, Keyspace};
 use std::io::{self, Write};
 use std::sync::Arc;
 
@@ -90,4 +90,66 @@ fn a_log_that_is_too_long_to_be_gathered_is_written_once_or_not_at_all() {
     assert!(matches!(taken, Err(Error::SnapshotTooOld { .. })), "{taken:?}");
     // The log of the next one is short.
     assert!(streamed(&db, &follower).0.is_ok());
+}
+
+/// A volume on which a follower cannot say what it needs.
+struct Unwritable(Simulated);
+
+impl PassThrough for Unwritable {
+    fn inner(&self) -> &dyn Volume {
+        &self.0
+    }
+
+    fn open(&self, name: &str, access: Access) -> psync::Result<FileId> {
+        if name.starts_with("follower-") && access.write {
+            let refused = io::Error::from(io::ErrorKind::ReadOnlyFilesystem);
+            return Err(psync::Error::from_io("open", name, None, refused));
+        }
+        self.0.open(name, access)
+    }
+}
+
+fn fill(db: &Database, ships: &Keyspace, round: u8) {
+    for number in 0..3000u32 {
+        ships.insert(number.to_be_bytes(), [round; 150]).expect("writes");
+    }
+    db.compact().expect("compacts");
+}
+
+/// Places are used again, or the data file has been cut off before them.
+#[test]
+fn a_backup_that_comes_too_late_is_told_as_that() {
+    for is_cut in [false, true] {
+        let volume = Simulated::new(1).with_windows();
+        let db = open(&volume).expect("opens");
+        let ships = db.keyspace("ships").expect("a keyspace").with_durability(Durability::Buffered);
+        fill(&db, &ships, 0);
+        let follower = follow(options(), Unwritable(volume.clone()));
+        let target = Simulated::new(2);
+        let cut = || {
+            let data = volume.open("data", Access { write: true, ..Access::default() }).expect("it is there");
+            psync::Device::resize(&volume, data, 4096).and_then(|()| volume.close(data)).expect("cuts");
+        };
+        let mut is_first = true;
+        let watched = Watched::new(directory(&target), |name, piece| {
+            if name.starts_with("segment-") && piece == 0 && std::mem::take(&mut is_first) {
+                if is_cut {
+                    cut();
+                } else {
+                    (1..6u8).for_each(|round| fill(&db, &ships, round));
+                }
+            }
+            Ok(())
+        });
+        let taken = follower.backup().run(&watched);
+        drop(watched);
+        assert!(matches!(taken, Err(Error::SnapshotTooOld { .. })), "{taken:?}");
+        if is_cut {
+            continue;
+        }
+        follower.backup().run(&directory(&target)).expect("a backup");
+        let copy = Simulated::new(3);
+        Restore::from(&directory(&target)).onto(Arc::new(copy.clone())).expect("restores");
+        assert_eq!(hash(&open(&copy).expect("opens")), hash(&db));
+    }
 }
