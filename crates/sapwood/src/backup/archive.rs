@@ -105,7 +105,7 @@ pub(super) struct ArchivePart {
     pub from_time: u64,
     /// The last operation that the archive has.
     pub to: SeqNo,
-    /// Up to this time everything is in it.
+    /// Up to this time everything is in it. If a follower has written it, that is the time of the last commit or event that has one.
     pub until: u64,
     /// Set if that is less than the next backup has.
     pub gap: Option<ArchiveGap>,
@@ -143,10 +143,12 @@ pub(super) struct Archiver<'a> {
     /// Of the log, and of the blob.
     pub encryption: &'a Encryption,
     pub version: &'a Version,
-    /// Of the new backup: number, last operation and time.
+    /// Whether another process writes.
+    pub follows: bool,
+    /// Of the new backup: number, last operation, and a time at which nothing was committed that it has not.
     pub number: u64,
     pub seq: SeqNo,
-    pub time: u64,
+    pub began: u64,
     /// Whether a record of a keyspace of large values says that its value lies elsewhere.
     pub is_apart: fn(&[u8]) -> bool,
 }
@@ -246,7 +248,7 @@ impl Archiver<'_> {
             from: before.seq,
             from_time: before.time,
             to: before.seq,
-            until: before.time,
+            until: before.known_until(),
             gap: None,
             backup: self.number,
             seal: Seal::default(),
@@ -295,7 +297,9 @@ impl Archiver<'_> {
         })?;
         let last = writing.last;
         if part.gap.is_none() {
-            (part.to, part.until) = (self.seq, self.time);
+            part.to = self.seq;
+            // What was not durable when a follower came is missing: all that it knows is that it has what comes before what it has.
+            part.until = if self.follows { part.until } else { self.began };
         }
         Ok((ArchivePart { seal, ..part }, last))
     }
@@ -369,6 +373,10 @@ impl Writing<'_> {
                     edit.encode(&mut bytes);
                     // Commits may have passed it on its way to the manifest, and the backup before may have those.
                     let (seq, time) = (event.seq.max(self.part.to), event.time);
+                    // All that was committed before an event is durable before it.
+                    if event.seq <= self.part.to {
+                        self.part.until = self.part.until.max(time);
+                    }
                     let (seq, time) = (seq.to_le_bytes(), time.to_le_bytes());
                     frames.put(&[&seq, &0u32.to_le_bytes(), &time, &bytes]);
                 }

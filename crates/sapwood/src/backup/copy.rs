@@ -235,10 +235,12 @@ impl<'p> Backup<'p> {
             Header { is_encrypted, has_archive, kind, database: current.database, backup: number, a, b }
         };
         let mut left = LOG_ATTEMPTS;
-        let (version, seq, time, (keys, log), encryption) = loop {
+        let (version, seq, times, (keys, log), encryption) = loop {
+            let began = self.source.clock.now();
             let follows = self.source.refresh.as_ref().map(|refresh| refresh()).transpose()?.is_some();
             let (state, seq, kept) = commits.keep_view()?;
-            let time = self.source.clock.now();
+            // What was committed before the one is in it, and what is in it was before the other.
+            let times = (began, self.source.clock.now());
             // Without the queues, which would be held as well.
             let version = Arc::clone(&state.version);
             drop(state);
@@ -263,7 +265,7 @@ impl<'p> Backup<'p> {
                 Some(frames) => Ok(blob.put(frames)?),
                 None => source.read(&mut |bytes| blob.put(bytes)),
             })?;
-            break (version, seq, time, (keys, log), encryption);
+            break (version, seq, times, (keys, log), encryption);
         };
         // All that the version has lies below, and a restore believes nothing beyond.
         let data_len = volume.len(self.source.data)?;
@@ -279,7 +281,7 @@ impl<'p> Backup<'p> {
                 target,
                 &listing,
                 (&version, &encryption),
-                (current.database, number, seq, time),
+                (current.database, number, seq, times.0),
                 &mut throttle,
             )?),
             false => None,
@@ -314,7 +316,7 @@ impl<'p> Backup<'p> {
             span: version.span,
             epoch: version.epoch,
             seq,
-            time,
+            time: times.1,
             copied: self.reporter.progress.done,
             version: of_version,
             log,
@@ -341,7 +343,7 @@ impl<'p> Backup<'p> {
         target: &dyn Target,
         listing: &Listing,
         (version, encryption): (&Version, &Encryption),
-        (database, number, seq, time): (DatabaseId, u64, u64, u64),
+        (database, number, seq, began): (DatabaseId, u64, u64, u64),
         throttle: &mut Throttle,
     ) -> Result<Archive> {
         if !self.source.health.is_read_only() {
@@ -355,9 +357,10 @@ impl<'p> Backup<'p> {
             database,
             encryption,
             version,
+            follows: self.source.refresh.is_some(),
             number,
             seq,
-            time,
+            began,
             is_apart: self.source.is_apart,
         };
         let reporter = &mut self.reporter;

@@ -86,6 +86,16 @@ impl BackupManifest {
         self.segments.iter().map(|entry| entry.used).sum()
     }
 
+    /// What was archived for it.
+    pub fn own_archive(&self) -> Option<&ArchivePart> {
+        self.archive.as_ref()?.parts.iter().find(|part| part.backup == self.number)
+    }
+
+    /// Up to this time nothing is missing of what archives have that end with it: a follower's backup may lack what is not durable at its time.
+    pub fn known_until(&self) -> u64 {
+        self.own_archive().map_or(self.time, |part| part.until)
+    }
+
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         for number in

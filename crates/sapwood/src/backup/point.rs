@@ -155,13 +155,15 @@ fn ranges(manifests: &[BackupManifest], gap: Option<ArchiveGap>) -> String {
     let mut ranges: Vec<[(u64, u64); 2]> = Vec::new();
     let mut chains: Vec<(u64, usize)> = Vec::new();
     for manifest in manifests {
-        let Some(archive) = &manifest.archive else { continue };
+        if manifest.archive.is_none() {
+            continue;
+        }
         let own = (manifest.time, manifest.seq);
-        let part = archive.parts.iter().find(|part| part.backup == manifest.number);
+        let part = manifest.own_archive();
         let before = part.and_then(|part| chains.iter().find(|(number, _)| *number == part.after));
         let chain = match (part, before.map(|(_, chain)| *chain)) {
             (Some(part), Some(chain)) if part.gap.is_none() => {
-                ranges[chain][1] = own;
+                ranges[chain][1] = (part.until, part.to);
                 chain
             }
             (part, chain) => {
@@ -281,6 +283,28 @@ mod tests {
         // At the time of a backup more may have been committed; at the last one nothing is known of that.
         assert_eq!(by_time(three, &[200, 300, 301]), "2 +3, 3, none");
         assert_eq!(by_sequence(three, &[9, 10, 11, 20, 21, 30, 31]), "none, 1, 1 +2, 1 +2, 2 +3, 2 +3, none");
+    }
+
+    /// What a follower archives reaches to what is durable; what comes until the backup's time is in the next one.
+    #[test]
+    fn what_a_follower_has_archived_ends_before_its_time() {
+        let mut three = backups("1:100/10- 2:200/20<1> 3:300/30<2> 4:400/40<3>");
+        for manifest in &mut three {
+            let parts = manifest.archive.iter_mut().flat_map(|archive| &mut archive.parts);
+            parts.for_each(|part| part.until -= 50);
+        }
+        let chosen = |time| {
+            let plan = choose(&three, Point::Time(time_of(time)), None).ok()?;
+            Some((plan.base.number, plan.parts.len(), plan.last.number))
+        };
+        assert_eq!(
+            [149, 160, 199, 249].map(chosen),
+            [Some((1, 1, 2)), Some((1, 2, 3)), Some((1, 2, 3)), Some((2, 1, 3))]
+        );
+        assert_eq!([349, 351, 400].map(chosen), [Some((3, 1, 4)), None, Some((4, 0, 4))]);
+        let told = choose(&three, Point::Time(time_of(399)), None).unwrap_err();
+        assert_eq!(told, "1970-01-01T00:00:00.100Z to 1970-01-01T00:00:00.350Z (operations 10 to 40)");
+        assert_eq!((three[1].known_until(), three[0].known_until()), (150, 100));
     }
 
     #[test]

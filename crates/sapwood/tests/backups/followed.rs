@@ -2,10 +2,12 @@
 
 use crate::ground::{Watched, directory, hash, open, options};
 use psync::{Access, FileId, PassThrough, Simulated, Volume};
-use sapwood::backup::{Restore, StreamWriter};
+use sapwood::backup::{Point, Restore, StreamWriter};
 use sapwood::{Builder, Database, Durability, EncryptionKey, Error, Keyspace};
 use std::io::{self, Write};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 fn follow(builder: Builder, volume: impl Volume + 'static) -> Database {
     builder.follow(true).open_on(Arc::new(volume)).expect("it can be followed")
@@ -90,6 +92,69 @@ fn a_log_that_is_too_long_to_be_gathered_is_written_once_or_not_at_all() {
     assert!(matches!(taken, Err(Error::SnapshotTooOld { .. })), "{taken:?}");
     // The log of the next one is short.
     assert!(streamed(&db, &follower).0.is_ok());
+}
+
+fn at(seconds: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(seconds)
+}
+
+/// A follower does not see what is not durable: its archive of the log does not reach to its own time.
+#[test]
+fn an_archive_of_a_follower_reaches_to_what_it_has() {
+    let (volume, target) = (Simulated::new(1).with_windows(), Simulated::new(2));
+    let now = Arc::new(AtomicU64::new(100));
+    let by_clock = || {
+        let now = Arc::clone(&now);
+        options().clock(move || at(now.load(Relaxed)))
+    };
+    let db = by_clock().keep_changes(16 << 20).open_on(Arc::new(volume.clone())).expect("opens");
+    let ships = db.keyspace("ships").expect("a keyspace");
+    db.keyspace("boats").expect("a keyspace");
+    ships.insert("a", "").expect("writes");
+    let follower = follow(by_clock(), volume);
+    let back_up_at = |seconds: u64| {
+        now.store(seconds, Relaxed);
+        follower.backup().archive_log().run(&directory(&target)).expect("a backup")
+    };
+    let restored = |seconds: u64| {
+        let copy = Simulated::new(3);
+        Restore::from(&directory(&target)).to(Point::Time(at(seconds))).onto(Arc::new(copy.clone()))?;
+        let copy = open(&copy).expect("opens");
+        let ships = copy.keyspace("ships").expect("a keyspace");
+        let keys: Vec<_> = ships.iter().map(|item| item.expect("a record").0.to_vec()).collect();
+        Ok::<_, Error>((String::from_utf8(keys.concat()).expect("text"), copy.keyspaces().len()))
+    };
+    back_up_at(100);
+    now.store(110, Relaxed);
+    ships.with_durability(Durability::Buffered).insert("b", "").expect("writes");
+    assert_eq!(back_up_at(120).sequence, 1);
+    now.store(130, Relaxed);
+    db.sync().expect("syncs");
+    assert_eq!(back_up_at(130).sequence, 2);
+    // What else was not durable then is not known.
+    match restored(115) {
+        Err(Error::NotArchived { existing, .. }) => {
+            assert!(existing.contains("00:01:40.000Z to 1970-01-01T00:01:50.000Z"), "{existing}");
+        }
+        other => panic!("{other:?}"),
+    }
+    now.store(140, Relaxed);
+    ships.insert("c", "").expect("writes");
+    back_up_at(150);
+    assert_eq!(restored(105).expect("restores"), ("a".to_owned(), 2));
+    for seconds in [115, 125, 139] {
+        assert_eq!(restored(seconds).expect("restores"), ("ab".to_owned(), 2), "{seconds} s");
+    }
+    assert!(matches!(restored(145), Err(Error::NotArchived { .. })));
+    assert_eq!(restored(150).expect("the last backup"), ("abc".to_owned(), 2));
+    // What happens to a keyspace is durable, and so is all before it.
+    now.store(160, Relaxed);
+    db.drop_keyspace("boats").expect("drops");
+    back_up_at(170);
+    for seconds in [145, 155] {
+        assert_eq!(restored(seconds).expect("restores"), ("abc".to_owned(), 2), "{seconds} s");
+    }
+    assert_eq!(restored(170).expect("the last backup"), ("abc".to_owned(), 1));
 }
 
 /// A volume on which a follower cannot say what it needs.

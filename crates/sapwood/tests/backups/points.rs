@@ -5,10 +5,10 @@ use psync::{Simulated, Volume};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sapwood::backup::{self, ArchiveGap, BackupInfo, Directory, Point, Restore};
-use sapwood::{Database, Durability, EncryptionKey, Error, LargeValues};
+use sapwood::{Database, Durability, EncryptionKey, Error, Keyspace, LargeValues};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What the database was after a step.
@@ -382,4 +382,41 @@ fn a_keyspace_that_was_renamed_and_dropped_has_its_metadata() {
         assert_eq!(metadata("fleet"), expected.as_bytes());
         assert_eq!(metadata("yachts"), b"n");
     }
+}
+
+/// What is committed between a backup's view and its look at the clock is not in it: its archive does not reach to that time.
+#[test]
+fn an_archive_claims_no_time_before_which_something_is_missing() {
+    let target = directory(&Simulated::new(2));
+    let now = Arc::new(AtomicU64::new(100));
+    let commits: Arc<Mutex<Option<Keyspace>>> = Arc::default();
+    let (time, committed) = (Arc::clone(&now), Arc::clone(&commits));
+    let builder = options().keep_changes(16 << 20).clock(move || {
+        // Taken while it is used, since a commit looks at the clock as well.
+        let keyspace = committed.lock().expect("sound").take();
+        if let Some(keyspace) = keyspace {
+            let second = time.fetch_add(5, Relaxed) + 5;
+            keyspace.insert(second.to_be_bytes(), "").expect("writes");
+            time.fetch_add(5, Relaxed);
+            *committed.lock().expect("sound") = Some(keyspace);
+        }
+        at(time.load(Relaxed))
+    });
+    let db = builder.open_on(Arc::new(Simulated::new(1))).expect("opens");
+    let ships = db.keyspace("ships").expect("a keyspace");
+    db.backup().archive_log().run(&target).expect("a backup");
+    *commits.lock().expect("sound") = Some(ships);
+    let taken = db.backup().archive_log().run(&target).expect("a backup");
+    *commits.lock().expect("sound") = None;
+    assert_eq!((taken.sequence, taken.time, sequence(&db)), (1, at(120), 2));
+    let restored = |seconds| {
+        let restore = Restore::from(&target).to(Point::Time(at(seconds)));
+        Ok::<_, Error>(restore.onto(Arc::new(Simulated::new(3)))?.sequence)
+    };
+    assert_eq!(restored(107).expect("restores"), 1);
+    let refused = restored(117);
+    assert!(matches!(refused, Err(Error::NotArchived { .. })), "{refused:?}");
+    now.store(130, Relaxed);
+    db.backup().archive_log().run(&target).expect("a backup");
+    assert_eq!((restored(112).expect("restores"), restored(117).expect("restores")), (1, 2));
 }
