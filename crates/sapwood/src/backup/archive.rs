@@ -162,7 +162,9 @@ impl Archiver<'_> {
         let change_log = self.version.change_log.as_ref().filter(|log| log.keeping.bytes > 0);
         let change_log = change_log.ok_or_else(|| Error::NoChanges { path: self.volume.describe() })?;
         let mut archive = Archive { next_event: change_log.next_event(), ..Archive::default() };
-        let Some(before) = self.newest()? else {
+        let (before, is_damaged) = self.newest()?;
+        let Some(before) = before else {
+            archive.gap = is_damaged.then_some(ArchiveGap::NotKept);
             archive.last = self.last_commit()?;
             return Ok(archive);
         };
@@ -184,22 +186,23 @@ impl Archiver<'_> {
         Ok(archive)
     }
 
-    /// The manifest of the newest backup of this database after which the log is to be archived.
-    fn newest(&self) -> Result<Option<BackupManifest>> {
+    /// The manifest of the newest backup of this database after which the log is to be archived, and whether newer ones are damaged.
+    fn newest(&self) -> Result<(Option<BackupManifest>, bool)> {
+        let mut is_damaged = false;
         for number in self.listing.backups().into_iter().rev() {
             match read_manifest(self.target, number) {
                 Ok((manifest, _)) if manifest.database == self.database && manifest.archive.is_some() => {
-                    return Ok(Some(manifest));
+                    return Ok((Some(manifest), is_damaged));
                 }
                 Ok(_) => {}
                 Err(error) if error.is_damage() => {
-                    tracing::warn!(%error, "the log is not archived from a damaged backup on");
-                    return Ok(None);
+                    tracing::warn!(%error, "the log is archived from an older backup on than this one, which is damaged");
+                    is_damaged = true;
                 }
                 Err(error) => return Err(error),
             }
         }
-        Ok(None)
+        Ok((None, is_damaged))
     }
 
     /// The last commit that the backup has, if the log has it still.

@@ -337,14 +337,28 @@ fn from_archives(
     if backups.is_empty() || number.is_some_and(|number| !backups.contains(&number)) {
         return Err(no_backup(target, number, &listing));
     }
-    let (mut manifests, mut seals) = (Vec::new(), Vec::new());
-    for number in backups {
-        let (manifest, seal) = read_manifest(target, number)?;
-        manifests.push(manifest);
-        seals.push((number, seal));
+    let (mut manifests, mut seals, mut damaged) = (Vec::new(), Vec::new(), Vec::new());
+    for backup in backups {
+        match read_manifest(target, backup) {
+            Ok((manifest, seal)) => {
+                manifests.push(manifest);
+                seals.push((backup, seal));
+            }
+            Err(error) if error.is_damage() => damaged.push((backup, error)),
+            Err(error) => return Err(error),
+        }
     }
-    let plan = choose(&manifests, point, number)
-        .map_err(|existing| not_archived(&target.describe(), point, existing))?;
+    let plan = choose(&manifests, point, number).map_err(|existing| {
+        // What it says may be what is missing.
+        let needed = damaged.iter().position(|(backup, _)| number.is_none_or(|number| number == *backup));
+        match needed.map(|index| damaged.swap_remove(index)) {
+            Some((_, error)) => error,
+            None => not_archived(&target.describe(), point, existing),
+        }
+    })?;
+    for (_, error) in damaged {
+        tracing::warn!(%error, "the moment is restored without a damaged backup");
+    }
     reporter.progress.total = plan.base.used() + plan.parts.iter().map(|part| part.seal.len).sum::<u64>();
     let mut assembly = begin()?;
     let mut base = plan.base.clone();

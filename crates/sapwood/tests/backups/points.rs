@@ -384,6 +384,67 @@ fn a_keyspace_that_was_renamed_and_dropped_has_its_metadata() {
     }
 }
 
+fn cut(target: &Simulated, name: &str) {
+    let file = target.open(name, psync::Access { write: true, ..Default::default() }).expect("it is there");
+    psync::Device::resize(target, file, 70).and_then(|()| target.close(file)).expect("cuts");
+}
+
+/// A moment needs the manifests of two backups, and the archives between them.
+#[test]
+fn a_damaged_manifest_keeps_nobody_from_other_moments() {
+    let mut world = World::new(10, false, false);
+    let db = world.open();
+    let ships = db.keyspace("ships").expect("a keyspace");
+    for number in 0..5u32 {
+        world.back_up(&db);
+        ships.insert(number.to_be_bytes(), "").expect("writes");
+        world.see(&db);
+        world.clock.fetch_add(2, Relaxed);
+    }
+    for damaged in ["backup-000001", "backup-000003"] {
+        cut(&world.target, damaged);
+    }
+    for seen in &world.seen[1..3] {
+        let (info, found) = world.restored(Point::Sequence(seen.seq), 9000).expect("restores");
+        assert_eq!((info.number, info.sequence, found), (2, seen.seq, seen.hash));
+    }
+    // What the damaged one may be needed for.
+    assert!(world.restored(Point::Sequence(0), 9000).is_err_and(|error| error.is_damage()));
+    let target = directory(&world.target);
+    let named = Restore::from(&target).number(3).to(Point::Sequence(3)).verify();
+    match named {
+        Err(Error::BackupDamaged { blob, .. }) => assert!(blob.contains("backup-000003"), "{blob}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What comes behind the newest backup that can be read is archived; without one it is told that nothing is.
+#[test]
+fn an_archive_goes_on_behind_a_damaged_backup() {
+    let mut world = World::new(12, false, false);
+    let db = world.open();
+    let ships = db.keyspace("ships").expect("a keyspace");
+    let step = |world: &mut World, number: u32| {
+        world.back_up(&db);
+        ships.insert(number.to_be_bytes(), "").expect("writes");
+        world.see(&db);
+    };
+    (0..3).for_each(|number| step(&mut world, number));
+    cut(&world.target, "backup-000003");
+    step(&mut world, 3);
+    let archive = world.taken[3].archive.expect("archived");
+    assert_eq!((archive.gap, archive.since_sequence), (None, 0));
+    for seen in &world.seen[..3] {
+        assert_eq!(world.restored(Point::Sequence(seen.seq), 9000).expect("restores").1, seen.hash);
+    }
+    for damaged in ["backup-000001", "backup-000002", "backup-000004"] {
+        cut(&world.target, damaged);
+    }
+    step(&mut world, 4);
+    let archive = world.taken[4].archive.expect("archived");
+    assert_eq!((archive.gap, archive.since_sequence), (Some(ArchiveGap::NotKept), 4));
+}
+
 /// What is committed between a backup's view and its look at the clock is not in it: its archive does not reach to that time.
 #[test]
 fn an_archive_claims_no_time_before_which_something_is_missing() {
