@@ -371,7 +371,7 @@ impl<'p> Backup<'p> {
             if written < BUFFER_MIN as u64 {
                 return Ok(());
             }
-            throttle.pass(written);
+            throttle.pass(written, &mut || reporter.advance(0))?;
             written = 0;
             reporter.advance(0)
         })
@@ -427,7 +427,7 @@ impl<'p> Backup<'p> {
             let bytes = bytes.unwrap_or_default();
             check.feed(range.start, bytes).map_err(&self.source.explain)?;
             blob.put(bytes)?;
-            throttle.pass(count);
+            throttle.pass(count, &mut || self.reporter.advance(0))?;
             self.reporter.advance(count)?;
         }
         debug_assert!(check.is_done(), "every node lies in the segment's bytes");
