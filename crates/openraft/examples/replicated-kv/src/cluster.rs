@@ -39,6 +39,10 @@ pub async fn add(State(node): State<Arc<Node>>, Path(id): Path<u64>, address: St
     if address.is_empty() {
         return Err(Failure::bad("the body is the address of the node, host and port"));
     }
+    // One that does not answer yet is waited for below.
+    if let Some(other) = node.network.node_at(&address).await.filter(|other| *other != id) {
+        return Err(Failure::new(StatusCode::CONFLICT, format!("node {other} is at {address}")));
+    }
     let added = node.raft.add_learner(id, BasicNode::new(address), true).await;
     added.map_err(|error| refused(&node, error))?;
     let voters = ChangeMembers::AddVoterIds(BTreeSet::from([id]));

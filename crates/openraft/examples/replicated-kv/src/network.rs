@@ -1,6 +1,7 @@
 //! What this node says to others: openraft's messages as HTTP requests, encoded by postcard.
 //!
-//! An answer is a `Result` of openraft, also with status 200; any other status is an error of the network.
+//! An answer is a `Result` of openraft, also with status 200; any other status is an error of the network. A message says for whom it is: addresses
+//! are mistyped, and go to other nodes, and who votes must be who is asked.
 
 use crate::faults::Faults;
 use openraft::error::{InstallSnapshotError, NetworkError, RPCError, RaftError, RemoteError, Unreachable};
@@ -10,6 +11,7 @@ use openraft::raft::{
     VoteRequest, VoteResponse,
 };
 use openraft::{AnyError, BasicNode};
+use reqwest::StatusCode;
 use sapwood_openraft::KvBatchConfig;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -24,6 +26,25 @@ pub struct Network {
     pub scheme: &'static str,
     pub token: Option<Arc<str>>,
     pub faults: Arc<Faults>,
+}
+
+/// How long to wait for a node to say which one it is.
+const INTRODUCTION: Duration = Duration::from_secs(1);
+
+impl Network {
+    /// The number of the node at an address, if one answers.
+    pub async fn node_at(&self, address: &str) -> Option<u64> {
+        #[derive(serde::Deserialize)]
+        struct Status {
+            id: u64,
+        }
+        let mut get = self.client.get(format!("{}://{address}/status", self.scheme)).timeout(INTRODUCTION);
+        if let Some(token) = &self.token {
+            get = get.bearer_auth(token);
+        }
+        let status: Status = get.send().await.ok()?.json().await.ok()?;
+        Some(status.id)
+    }
 }
 
 /// Reaches one of them.
@@ -64,13 +85,20 @@ impl Peer {
             RPCError::Network(NetworkError::new(&AnyError::error(error)))
         };
         let body = postcard::to_allocvec(request).map_err(|error| network(&error))?;
-        let mut post = client.post(format!("{scheme}://{}{path}", self.address)).timeout(time).body(body);
+        let url = format!("{scheme}://{}{path}?to={}", self.address, self.id);
+        let mut post = client.post(url).timeout(time).body(body);
         if let Some(token) = token {
             post = post.bearer_auth(token);
         }
         let answer = async { post.send().await?.error_for_status()?.bytes().await };
         let answer = answer.await.map_err(|error| {
-            if error.is_connect() { RPCError::Unreachable(Unreachable::new(&error)) } else { network(&error) }
+            // Another node is there. It will not be this one soon either.
+            let is_other = error.status() == Some(StatusCode::MISDIRECTED_REQUEST);
+            if error.is_connect() || is_other {
+                RPCError::Unreachable(Unreachable::new(&error))
+            } else {
+                network(&error)
+            }
         })?;
         if faults.loses_answer_of(self.id) {
             return Err(lost("the answer"));

@@ -1,15 +1,43 @@
 //! What other nodes say to this one: openraft's messages.
+//!
+//! Invariant: a message that is for another node changes nothing here. This node votes for itself alone, also at an address that was another's.
 
 use crate::node::Node;
 use crate::server::Failure;
-use axum::extract::State;
+use axum::extract::{Query, Request, State};
+use axum::http::StatusCode;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use openraft::raft::{AppendEntriesRequest, InstallSnapshotRequest, VoteRequest};
 use sapwood_openraft::KvBatchConfig;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Instant;
+
+#[derive(Debug, Deserialize)]
+pub struct Receiver {
+    /// Nothing: of a program from before messages said so, which runs as long as a cluster is upgraded.
+    to: Option<u64>,
+}
+
+/// Lets messages for this node pass.
+pub async fn receive(
+    State(node): State<Arc<Node>>,
+    Query(Receiver { to }): Query<Receiver>,
+    message: Request,
+    next: Next,
+) -> Response {
+    let id = node.arguments.id;
+    match to.filter(|to| *to != id) {
+        None => next.run(message).await,
+        Some(to) => {
+            let reason = format!("a message for node {to}: this is node {id}");
+            Failure::new(StatusCode::MISDIRECTED_REQUEST, reason).into_response()
+        }
+    }
+}
 
 type Answer = Result<Vec<u8>, Failure>;
 

@@ -99,6 +99,7 @@ pub async fn serve(node: Arc<Node>) -> anyhow::Result<()> {
         .route("/raft/append", post(peers::append))
         .route("/raft/snapshot", post(peers::snapshot))
         .route("/raft/vote", post(peers::vote))
+        .layer(middleware::from_fn_with_state(Arc::clone(&node), peers::receive))
         .layer(DefaultBodyLimit::max(MESSAGE_MAX));
     let rest = Router::new()
         .route("/records", get(records::scan))

@@ -127,6 +127,12 @@ impl Nodes {
         self.running.insert(id, child.expect("starts"));
     }
 
+    /// Starts a node at an address that another had.
+    pub fn start_at(&mut self, id: u64, address: &str) {
+        self.addresses.insert(id, address.to_owned());
+        self.start(id, &[]);
+    }
+
     fn clock(&self, id: u64) -> PathBuf {
         self.dir.path().join(format!("clock-{id}"))
     }
