@@ -17,6 +17,9 @@ use serde::{Deserialize, Serialize};
 const RECORD_OVERHEAD: usize = 64;
 /// The same of a removed range, beside its bounds: a transaction counts 80 bytes for it.
 const RANGE_OVERHEAD: usize = 96;
+/// Bytes: a longer value that was found is not answered, only its version: the answers to all commands that are applied together are in memory
+/// at once, on every node, and an entry may have 4096 commands that find the longest value.
+const FOUND_MAX: usize = 4096;
 
 openraft::declare_raft_types!(
     /// openraft's types for a [`KvMachine`]: nodes with numbers and addresses.
@@ -141,10 +144,21 @@ impl KvCondition {
         }
     }
 
-    fn holds(&self, found: Option<&KvValue>) -> bool {
-        match self {
-            Self::Version { version, .. } => found.map_or(0, |found| found.version) == *version,
-            Self::Value { value, .. } => found.map(|found| &found.value) == value.as_ref(),
+    /// The answer to a command whose condition of this number does not hold for the stored record. `None` if it holds.
+    fn refuse(&self, condition: usize, stored: Option<&[u8]>) -> Option<KvAnswer> {
+        let found = stored.map(KvValue::parts);
+        let version = found.map_or(0, |(version, _)| version);
+        match (self, found) {
+            (Self::Version { version: expected, .. }, _) => {
+                (version != *expected).then_some(KvAnswer::Outdated { condition, version })
+            }
+            (Self::Value { value, .. }, found) if found.map(|(_, found)| found) == value.as_deref() => None,
+            (Self::Value { .. }, Some((_, value))) if value.len() > FOUND_MAX => {
+                Some(KvAnswer::Outdated { condition, version })
+            }
+            (Self::Value { .. }, _) => {
+                Some(KvAnswer::Refused { condition, found: stored.map(KvValue::decode) })
+            }
         }
     }
 }
@@ -294,7 +308,7 @@ pub enum KvAnswer {
         /// The index of the command.
         version: u64,
     },
-    /// A condition did not hold, and nothing was changed.
+    /// A condition on a value did not hold, and nothing was changed.
     Refused {
         /// Which condition, from 0.
         condition: usize,
@@ -303,6 +317,14 @@ pub enum KvAnswer {
     },
     /// There was no command.
     Nothing,
+    /// A condition did not hold, and nothing was changed. Said in place of `Refused` if the condition was of the version, or if the value that was
+    /// found has more than 4096 bytes.
+    Outdated {
+        /// Which condition, from 0.
+        condition: usize,
+        /// The version that the record has; 0: there is none.
+        version: u64,
+    },
 }
 
 /// A value and its version.
@@ -320,9 +342,14 @@ pub struct KvValue {
 
 impl KvValue {
     /// A record of the keyspace. What has not even a version is of version 0.
-    fn decode(stored: &[u8]) -> Self {
+    fn parts(stored: &[u8]) -> (u64, &[u8]) {
         let (version, value) = stored.split_first_chunk().unwrap_or((&[0; 8], stored));
-        Self { version: u64::from_le_bytes(*version), value: Bytes::copy_from_slice(value) }
+        (u64::from_le_bytes(*version), value)
+    }
+
+    fn decode(stored: &[u8]) -> Self {
+        let (version, value) = Self::parts(stored);
+        Self { version, value: Bytes::copy_from_slice(value) }
     }
 
     fn encode(version: u64, value: &[u8]) -> Vec<u8> {
@@ -393,9 +420,9 @@ impl Machine for KvMachine {
         let Apply { transaction, keyspaces, index } = at;
         let records = &keyspaces[0];
         for (number, condition) in command.conditions.iter().enumerate() {
-            let found = transaction.get(records, condition.key())?.map(|found| KvValue::decode(&found));
-            if !condition.holds(found.as_ref()) {
-                return Ok(KvAnswer::Refused { condition: number, found });
+            let found = transaction.get(records, condition.key())?;
+            if let Some(refused) = condition.refuse(number, found.as_deref()) {
+                return Ok(refused);
             }
         }
         for write in command.writes {

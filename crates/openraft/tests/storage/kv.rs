@@ -13,18 +13,26 @@ type Model = BTreeMap<Bytes, KvValue>;
 /// What a command does, in the plainest way.
 fn apply(model: &mut Model, index: u64, command: &KvCommand) -> KvAnswer {
     for (number, condition) in command.conditions.iter().enumerate() {
-        let (found, holds) = match condition {
+        let outdated = |found: Option<&KvValue>| {
+            let version = found.map_or(0, |found| found.version);
+            KvAnswer::Outdated { condition: number, version }
+        };
+        match condition {
             KvCondition::Version { key, version } => {
                 let found = model.get(key);
-                (found, found.map_or(0, |found| found.version) == *version)
+                if found.map_or(0, |found| found.version) != *version {
+                    return outdated(found);
+                }
             }
             KvCondition::Value { key, value } => {
                 let found = model.get(key);
-                (found, found.map(|found| &found.value) == value.as_ref())
+                if found.map(|found| &found.value) != value.as_ref() {
+                    return match found {
+                        Some(long) if long.value.len() > 4096 => outdated(found),
+                        _ => KvAnswer::Refused { condition: number, found: found.cloned() },
+                    };
+                }
             }
-        };
-        if !holds {
-            return KvAnswer::Refused { condition: number, found: found.cloned() };
         }
     }
     for write in command.writes.clone() {
@@ -131,6 +139,27 @@ fn the_machine_does_what_the_model_does() {
     });
     let (done, refused) = (done.get(), refused.get());
     assert!(done > 500 && refused > 100, "{done} done, {refused} refused");
+}
+
+/// All answers of an apply are in memory until the last of its commands is applied, on every node.
+#[test]
+fn refusals_do_not_have_long_values() {
+    let (volume, directory) = (Simulated::new(1), ground::directory());
+    let (_log, mut machine) = ground::open(&volume, &directory).expect("opens");
+    ground::run(machine.apply([command(1, 1, KvCommand::put("key", vec![b'v'; 200_000]))])).expect("applies");
+    let stale = |index: u64| {
+        let refused = if index.is_multiple_of(2) {
+            let conditions = vec![KvCondition::Version { key: "key".into(), version: 7 }];
+            KvCommand { conditions, writes: vec![KvWrite::delete("key")] }
+        } else {
+            KvCommand::compare_and_swap("key", Some("v"), Some("w"))
+        };
+        command(1, index, refused)
+    };
+    let answers = ground::run(machine.apply((2..1002).map(stale))).expect("applies");
+    let bytes = postcard::to_allocvec(&answers).expect("encodes").len();
+    assert!(bytes < 20_000, "{bytes} bytes of answers");
+    assert!(answers.iter().all(|answer| !matches!(answer, KvAnswer::Done { .. })));
 }
 
 /// A group of commands that is larger than a transaction may be is divided; one alone that is larger is an error.

@@ -23,7 +23,7 @@ use crate::node::Node;
 use crate::server::Failure;
 use axum::Json;
 use axum::extract::{Path, Query, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use bytes::Bytes;
 use openraft::error::{CheckIsLeaderError, ClientWriteError, RaftError};
 use sapwood_openraft::{KvAnswer, KvCommand, KvCondition, KvValue, KvWrite};
@@ -35,6 +35,7 @@ use std::time::Duration;
 /// Bytes of a command, and of the commands that share an entry, at most. It is the same on all nodes, whatever their memory: what one lets in, all
 /// have to append and apply.
 pub const COMMAND_MAX: usize = KvCommand::BYTES_MAX;
+const VERSION: HeaderName = HeaderName::from_static("sapwood-version");
 /// How long a request may wait for a majority.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -120,7 +121,7 @@ pub async fn get(
             ..Failure::new(StatusCode::NOT_FOUND, "there is no such record")
         });
     };
-    headers.insert("sapwood-version", version.into());
+    headers.insert(VERSION, version.into());
     Ok((headers, value))
 }
 
@@ -175,20 +176,15 @@ pub async fn run(
 }
 
 fn version(answer: KvAnswer) -> Result<HeaderMap, Failure> {
-    let mut headers = HeaderMap::new();
-    match answer {
-        KvAnswer::Done { version } => {
-            headers.insert("sapwood-version", version.into());
-            Ok(headers)
-        }
-        KvAnswer::Refused { found, .. } => {
-            let version = found.map_or(0, |found| found.version);
-            headers.insert("sapwood-version", version.into());
-            let failure = Failure::new(StatusCode::PRECONDITION_FAILED, format!("it has version {version}"));
-            Err(Failure { headers: Box::new(headers), ..failure })
-        }
-        KvAnswer::Nothing => Err(Failure::broken("no answer to a command")),
-    }
+    let headers = |version: u64| HeaderMap::from_iter([(VERSION, version.into())]);
+    let found = match answer {
+        KvAnswer::Done { version } => return Ok(headers(version)),
+        KvAnswer::Outdated { version, .. } => version,
+        KvAnswer::Refused { found, .. } => found.map_or(0, |found| found.version),
+        KvAnswer::Nothing => return Err(Failure::broken("no answer to a command")),
+    };
+    let failure = Failure::new(StatusCode::PRECONDITION_FAILED, format!("it has version {found}"));
+    Err(Failure { headers: Box::new(headers(found)), ..failure })
 }
 
 async fn write(node: &Node, command: KvCommand) -> Result<KvAnswer, Failure> {
