@@ -7,7 +7,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("psync", &[]),
     ("mpsearch", &[]),
     ("sapwood", &["psync", "mpsearch"]),
-    ("sapwood-cli", &["sapwood", "psync"]),
+    ("interrupt", &[]),
+    ("sapwood-cli", &["sapwood", "psync", "interrupt"]),
     ("sapwood-typed", &["sapwood", "sapwood-typed-derive"]),
     ("sapwood-typed-derive", &[]),
     ("sapwood-object-store", &["sapwood"]),
@@ -18,7 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("arena", &[]),
     ("peers", &["arena", "sapwood"]),
     ("traces", &[]),
-    ("lab", &["psync", "mpsearch", "sapwood", "flash", "trees", "traces", "arena"]),
+    ("lab", &["psync", "mpsearch", "sapwood", "flash", "trees", "traces", "arena", "interrupt"]),
     ("tidy", &[]),
 ];
 
