@@ -86,22 +86,34 @@ impl DatabaseExt for Database {
         const { _ = K::IS_PREFIX_FREE }
         let _turn = OPENING.lock();
         migration::take_back(self, name)?;
-        let mut keyspace = self.keyspace_with(name, schema.options.clone())?;
+        // What has another schema, or cannot be migrated, keeps its options.
+        let mut keyspace = match self.keyspace_if_exists(name)? {
+            Some(existing) => existing,
+            None => self.keyspace_with(name, schema.options.clone())?,
+        };
         let expected = schema.stored();
         let metadata = keyspace.metadata()?;
         let mismatch =
             |found: String| Error::Schema { keyspace: name.into(), found, expected: expected.to_string() };
         match Stored::decode(&metadata).map_err(mismatch)? {
-            (Some(found), _) if found == expected => {}
+            (Some(found), _) if found == expected => {
+                keyspace = self.keyspace_with(name, schema.options)?;
+            }
             (Some(found), rest) => {
                 let from = schema.migrations.iter_mut().find(|migration| *migration.older() == found);
                 let Some(migration) = from else { return Err(mismatch(found.to_string())) };
-                keyspace = migration::run(self, &keyspace, &mut **migration, &expected.encode(rest))?;
+                keyspace = migration::run(
+                    self,
+                    &keyspace,
+                    &mut **migration,
+                    (&expected.encode(rest), schema.options),
+                )?;
             }
             (None, rest) => {
                 if !schema.adopts && !keyspace.is_empty()? {
                     return Err(mismatch("records and no schema".into()));
                 }
+                keyspace = self.keyspace_with(name, schema.options)?;
                 set(&keyspace, &expected, rest)?;
             }
         }

@@ -10,7 +10,8 @@ use crate::key::{self, TypedKey};
 use crate::record;
 use crate::schema::Stored;
 use crate::value::TypedValue;
-use sapwood::{Batch, Database, Durability, Error, Expiry, Keyspace, Result, Value};
+use sapwood::{Batch, Database, Durability, Error, Expiry, Keyspace, KeyspaceOptions, Result, Value};
+use std::collections::HashSet;
 use std::marker::PhantomData;
 
 /// Bytes of records that are committed together: small beside the memory of any database (4 MiB at least), and large beside what a commit
@@ -78,20 +79,29 @@ pub(crate) fn take_back(db: &Database, name: &str) -> Result<()> {
     }
 }
 
-/// Migrates a keyspace. Returns what has come in its place.
+/// Migrates a keyspace. What has come in its place, and is returned, has these metadata, and these options beside its own.
 pub(crate) fn run<K, V>(
     db: &Database,
     old: &Keyspace,
     migration: &mut dyn Migrate<K, V>,
-    metadata: &[u8],
+    (metadata, options): (&[u8], KeyspaceOptions),
 ) -> Result<Keyspace> {
     let (name, copy_name) = (old.name(), copy_name(old.name()));
-    let options = old.options()?;
-    let expires = options.is_expiring();
-    let copy = db.keyspace_with(&copy_name, options)?;
+    let stored = old.options()?;
+    let expires = stored.is_expiring();
+    db.keyspace_with(&copy_name, stored)?;
+    let copy = db.keyspace_with(&copy_name, options).map_err(|error| match error {
+        Error::NoExpiry { .. } => Error::NoExpiry { keyspace: name.into() },
+        other => other,
+    })?;
+    let same_key = || Error::Encode {
+        keyspace: name.into(),
+        expected: "records of the new schema".into(),
+        reason: "two records would have the same key".into(),
+    };
     let mut batch = db.batch();
     batch.durability(Durability::Buffered);
-    let mut count = 0;
+    let (mut count, mut in_batch) = (0, HashSet::new());
     for item in old.iter() {
         let (key, value) = item?;
         let expiry = if expires { old.expiry(&key)? } else { Some(Expiry::Never) };
@@ -100,20 +110,19 @@ pub(crate) fn run<K, V>(
         let Some((key, value)) = migration.change(old, (key, value))? else { continue };
         if !batch.is_empty() && batch.byte_len() + key.len() + value.len() > BATCH {
             batch.commit()?;
+            in_batch.clear();
+        }
+        // Those that expire cannot be counted in the end.
+        if expires && (copy.contains(&key)? || !in_batch.insert(key.clone())) {
+            return Err(same_key());
         }
         insert(&mut batch, &copy, (&key, &value), expires.then_some(expiry));
         count += 1;
     }
     batch.commit()?;
     db.sync()?;
-    // Some may expire while they are counted.
     if !expires && copy.count(..)? != count {
-        db.drop_keyspace(&copy_name)?;
-        return Err(Error::Encode {
-            keyspace: name.into(),
-            expected: "records of the new schema".into(),
-            reason: "two records would have the same key".into(),
-        });
+        return Err(same_key());
     }
     copy.set_metadata(metadata)?;
     db.replace_keyspace(&copy_name, name)?;

@@ -93,6 +93,63 @@ fn what_stops_it_leaves_all_as_it_was() {
     db.typed_with("ships", by_year()).unwrap();
 }
 
+/// As many records as were read cannot be counted there.
+#[test]
+fn records_that_expire_do_not_take_each_others_key() {
+    let db = open(&Arc::new(Simulated::new(1)));
+    let expiring = || Old::new().options(KeyspaceOptions::new().expiring());
+    let ships = db.typed_with("ships", expiring()).unwrap();
+    // Those of the same year go into one batch, and into different ones.
+    for number in 0..20_000 {
+        ships.insert(format!("ship {number:05}"), number % 10_000).unwrap();
+    }
+    for year in [7, 9_999] {
+        let schema = Schema::<u16, ()>::new()
+            .version(2)
+            .migrate_from(Old::new(), move |_, found| Ok((found == year).then_some((found, ()))));
+        match db.typed_with("ships", schema) {
+            Err(Error::Encode { reason, .. }) => assert_eq!(reason, "two records would have the same key"),
+            other => panic!("{other:?}"),
+        }
+    }
+    let all = Schema::<u16, ()>::new().version(2).migrate_from(Old::new(), |_, found| Ok(Some((found, ()))));
+    assert!(matches!(db.typed_with("ships", all), Err(Error::Encode { .. })));
+    assert_eq!(db.typed_with("ships", expiring()).unwrap().count(..).unwrap(), 20_000);
+}
+
+/// What is refused changes nothing of what the keyspace was opened with before.
+#[test]
+fn a_keyspace_that_is_not_opened_keeps_its_options() {
+    let db = open(&Arc::new(Simulated::new(1)));
+    let options = |seconds| KeyspaceOptions::new().time_to_live(Duration::from_secs(seconds));
+    let ships = db.typed_with("ships", Old::new().options(options(3600))).unwrap();
+    ships.insert("a", 1800).unwrap();
+    let kept = |expected: u64| {
+        assert_eq!(db.keyspace("ships").unwrap().options().unwrap(), options(expected));
+    };
+    let other = Schema::<u16, u16>::new().options(options(1));
+    assert!(matches!(db.typed_with("ships", other), Err(Error::Schema { .. })));
+    kept(3600);
+    let refuses = New::new()
+        .version(2)
+        .options(options(1))
+        .migrate_from(Old::new(), |name, _| Err(Error::BadName { name, reason: "unlucky" }));
+    assert!(matches!(db.typed_with("ships", refuses), Err(Error::BadName { .. })));
+    kept(3600);
+    db.typed_with("ships", by_year().options(options(60))).unwrap();
+    kept(60);
+    let plain = db.typed::<String, u16>("harbours").unwrap();
+    plain.insert("a", 1).unwrap();
+    let expires = New::new()
+        .version(2)
+        .options(options(60))
+        .migrate_from(Old::new(), |name, year| Ok(Some(((year, name), ()))));
+    assert!(
+        matches!(db.typed_with("harbours", expires), Err(Error::NoExpiry { keyspace }) if keyspace == "harbours")
+    );
+    assert_eq!(db.typed::<String, u16>("harbours").unwrap().get("a").unwrap(), Some(1));
+}
+
 #[test]
 fn records_keep_their_time_to_expire() {
     let db = open(&Arc::new(Simulated::new(1)));
