@@ -87,7 +87,8 @@ pub(crate) enum Command {
     Del(Del),
     /// Drop a keyspace with all its records, durably
     ///
-    /// Takes a moment, however many records there are; their space comes back before the command ends, unless it is interrupted.
+    /// It is gone in a moment, however many records there are; then their space is given back, and the database compacted as `compact`
+    /// does it, which can be interrupted.
     #[command(after_help = "Example:\n  sapwood drop ships.db harbours")]
     Drop(Drop),
     /// Print records in key order, as lines of key TAB value
@@ -459,7 +460,7 @@ pub(crate) struct Backup {
     /// Archive the log as well: then each moment between two such backups can be restored
     #[arg(long, conflicts_with = "stream")]
     pub archive_log: bool,
-    /// Remove all backups but the newest N afterwards
+    /// Remove all backups of this database but the newest N afterwards
     #[arg(long, value_name = "N", conflicts_with = "stream", value_parser = clap::value_parser!(u64).range(1..))]
     pub keep: Option<u64>,
 }

@@ -87,7 +87,18 @@ impl Opening {
 
 /// Runs the command that was asked for.
 pub(crate) fn run(arguments: Arguments) -> Result<()> {
-    let key = arguments.key_file.map(EncryptionKey::from_file).transpose()?;
+    // Not for what opens no database: the file may be on a stick that is elsewhere, or be made by this command.
+    let needs_key = !matches!(
+        arguments.command,
+        Command::Backups(_)
+            | Command::Key(Key::New(_))
+            | Command::Probe(_)
+            | Command::Tour(_)
+            | Command::Completions(_)
+            | Command::Man(_)
+    );
+    let key_file = arguments.key_file.filter(|_| needs_key);
+    let key = key_file.map(EncryptionKey::from_file).transpose()?;
     let opening = Opening { memory: arguments.memory, key, wait: arguments.wait };
     match arguments.command {
         Command::Load(options) => load::run(&options, opening),

@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! 1. at most `CHUNKS` chunks of `CHUNK` bytes wait to be taken;
-//! 2. after an error or the end, the thread is gone; a thread that waits for a silent pipe ends with the process.
+//! 2. where a pipe ends after Ctrl-C, that is an error and not the end, since its writer may have been ended within a record;
+//! 3. after an error or the end, the thread is gone; a thread that waits for a silent pipe ends with the process.
 
 use crate::failure::{Failure, Result};
 use crate::interrupt;
@@ -28,6 +29,8 @@ pub(crate) struct Input {
     chunk: Vec<u8>,
     at: usize,
     taken: Rc<Cell<u64>>,
+    /// Where it ends is for another program to say.
+    is_pipe: bool,
 }
 
 impl Input {
@@ -37,15 +40,15 @@ impl Input {
             if stdin().is_terminal() {
                 tell("sapwood: reading records from the terminal; Ctrl-D ends them");
             }
-            return Ok((Self::of(stdin())?, None));
+            return Ok((Self::of(stdin(), true)?, None));
         }
         let cannot = |error| Failure::Other(format!("{}: {error}", path.display()));
         let file = File::open(path).map_err(cannot)?;
         let metadata = file.metadata().map_err(cannot)?;
-        Ok((Self::of(file)?, metadata.is_file().then_some(metadata.len())))
+        Ok((Self::of(file, !metadata.is_file())?, metadata.is_file().then_some(metadata.len())))
     }
 
-    fn of(mut source: impl Read + Send + 'static) -> Result<Self> {
+    fn of(mut source: impl Read + Send + 'static, is_pipe: bool) -> Result<Self> {
         let (sender, chunks) = sync_channel(CHUNKS);
         let read_all = move || {
             loop {
@@ -70,7 +73,7 @@ impl Input {
             .name("sapwood-input".into())
             .spawn(read_all)
             .map_err(|error| Failure::Other(format!("cannot start a thread: {error}")))?;
-        Ok(Self { chunks, chunk: Vec::new(), at: 0, taken: Rc::default() })
+        Ok(Self { chunks, chunk: Vec::new(), at: 0, taken: Rc::default(), is_pipe })
     }
 
     /// The first block, which is not taken by that: as much as there is at once, or all up to the end, and no less than the
@@ -104,7 +107,17 @@ impl BufRead for Input {
                     return Err(io::Error::other("stopped by Ctrl-C"));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Disconnected) => {
+                    if self.is_pipe {
+                        // Ctrl-C ends the program that writes to it as well, maybe within a record, and may be noted here later.
+                        self.is_pipe = false;
+                        std::thread::sleep(LOOK_EVERY);
+                        if interrupt::pressed() {
+                            return Err(io::Error::other("stopped by Ctrl-C"));
+                        }
+                    }
+                    break;
+                }
             }
         }
         Ok(&self.chunk[self.at..])
@@ -131,7 +144,7 @@ mod tests {
     #[test]
     fn all_bytes_come_through_in_order() {
         let bytes: Vec<u8> = (0..3 * CHUNK + 7).map(|index| (index % 251) as u8).collect();
-        let mut input = Input::of(io::Cursor::new(bytes.clone())).ok().unwrap();
+        let mut input = Input::of(io::Cursor::new(bytes.clone()), false).ok().unwrap();
         let taken = input.taken();
         let mut found = Vec::new();
         input.read_to_end(&mut found).unwrap();
@@ -155,7 +168,7 @@ mod tests {
             (b"SQLite".to_vec(), 6),
             (Vec::new(), 0),
         ] {
-            let mut input = Input::of(Drops(io::Cursor::new(bytes.clone()))).ok().unwrap();
+            let mut input = Input::of(Drops(io::Cursor::new(bytes.clone())), true).ok().unwrap();
             assert_eq!(input.first_block().unwrap(), &bytes[..block]);
             let mut found = Vec::new();
             input.read_to_end(&mut found).unwrap();
@@ -171,7 +184,7 @@ mod tests {
                 Err(io::Error::other("the tape tore"))
             }
         }
-        let mut input = Input::of(Broken).ok().unwrap();
+        let mut input = Input::of(Broken, false).ok().unwrap();
         assert_eq!(input.fill_buf().unwrap_err().to_string(), "the tape tore");
     }
 }

@@ -100,10 +100,10 @@ pub(crate) fn run(options: &Backup, opening: Opening) -> Result<()> {
         }
     }
     if let Some(keep) = options.keep {
-        let backups = backup::list(&target)?;
-        let old = backups.len().saturating_sub(usize::try_from(keep).unwrap_or(usize::MAX));
-        let old: Vec<_> = backups[..old].iter().map(|info| info.number).collect();
-        remove(&target, &old)?;
+        let ours = backup::list(&target)?.into_iter().filter(|info| info.database == taken.database);
+        let ours: Vec<_> = ours.map(|info| info.number).collect();
+        let old = ours.len().saturating_sub(usize::try_from(keep).unwrap_or(usize::MAX));
+        remove(&target, &ours[..old])?;
     }
     Ok(())
 }

@@ -14,6 +14,11 @@ use std::time::UNIX_EPOCH;
 pub(crate) fn run(options: &Changes, opening: Opening) -> Result<()> {
     let since = options.since.as_deref().map(str::parse::<ChangesPosition>).transpose()?;
     let db = opening.to_write_keeping(&options.db, options.keep)?;
+    if options.keep == Some(0) {
+        db.close()?;
+        tell(format_args!("{}: no changes are kept any more", options.db.display()));
+        return Ok(());
+    }
     let since = since.map_or_else(|| db.oldest_change(), Ok)?;
     interrupt::watch();
     let mut changes = db.changes(&since)?;

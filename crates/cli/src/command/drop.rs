@@ -9,11 +9,14 @@ pub(crate) fn run(options: &Drop, opening: Opening) -> Result<()> {
     let was_there = db.drop_keyspace(&options.keyspace)?;
     let names = db.keyspaces().join(", ");
     if was_there {
-        db.compact()?;
+        let compacted = db.compact().and_then(|()| db.close());
+        return compacted.map_err(|error| {
+            let (name, why) = (&options.keyspace, Failure::from(error));
+            Failure::Other(format!(
+                "{name:?} is dropped, durably, but its space is not all given back: {why}"
+            ))
+        });
     }
     db.close()?;
-    if was_there {
-        return Ok(());
-    }
     Err(Failure::NotFound(format!("there is no keyspace {:?}; there are: {names}", options.keyspace)))
 }

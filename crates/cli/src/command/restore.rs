@@ -86,7 +86,12 @@ pub(crate) fn verify(options: &Verify, opening: &Opening) -> Result<()> {
     let mut source = Source::open(&options.from.target)?;
     let numbers = match &source {
         Source::Directory(target) if options.all => {
-            backup::list(target)?.iter().map(|info| Some(info.number)).collect()
+            let backups = backup::list(target)?;
+            if backups.is_empty() {
+                let place = options.from.target.display();
+                return Err(Failure::NotFound(format!("{place}: no backups, so none was verified")));
+            }
+            backups.iter().map(|info| Some(info.number)).collect()
         }
         Source::Stream(_) if options.all => {
             return Err(Failure::Usage("a stream has one backup: leave --all out".to_owned()));

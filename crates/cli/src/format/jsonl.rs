@@ -214,6 +214,17 @@ mod tests {
         assert_eq!(read(Some("sku"))[2], "7 = {\"sku\":7,\"key\":\"x\"}");
     }
 
+    /// Control characters are text, and take six bytes each.
+    #[test]
+    fn the_longest_line_that_a_dump_writes_is_read() {
+        let (key, value) = (vec![1; 64 << 10], vec![0; 16 << 20]);
+        let mut written = Vec::new();
+        Writer::new(&mut written).record(&key, &value).unwrap();
+        let mut reader = Reader::new(&written[..], None);
+        let record = reader.next_record().expect("a record").unwrap();
+        assert!(record.key == key && record.value == value);
+    }
+
     fn keys(lines: &str, key_column: Option<&str>) -> Vec<String> {
         let mut reader = Reader::new(lines.as_bytes(), key_column);
         std::iter::from_fn(|| reader.next_record())

@@ -4,8 +4,9 @@ use super::{ReadError, Record};
 use memchr::memchr;
 use std::io::{BufRead, Read};
 
-/// A longer line holds no record: keys and values of the greatest length fit, escaped in the longest way.
-pub(super) const LINE_MAX: usize = 72 << 20;
+/// Bytes. A longer line holds no record: a key of 64 KiB and a value of 16 MiB fit, the greatest lengths, with six bytes for each, as
+/// JSON has control characters (`\u0000`).
+pub(super) const LINE_MAX: usize = 100 << 20;
 
 /// What some programs put in front of UTF-8. It is no part of the first line.
 pub(super) const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();

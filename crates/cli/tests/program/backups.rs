@@ -81,6 +81,27 @@ fn old_backups_are_removed() {
     place.run(&["verify", "backups"]).ends(0);
 }
 
+/// A target may have backups of several databases.
+#[test]
+fn backups_of_other_databases_are_kept() {
+    let place = place();
+    place.run(&["put", "other.db", "key", "value"]).ends(0);
+    place.run(&["backup", "other.db", "backups"]).ends(0);
+    for _ in 0..2 {
+        place.run(&["backup", "ships.db", "backups", "--keep", "1"]).ends(0);
+    }
+    assert_eq!(place.run(&["backups", "backups"]).ends(0).out.lines().count(), 3);
+    place.run(&["restore", "backups", "copy.db", "--number", "1"]).ends(0);
+    assert_eq!(place.run(&["get", "copy.db", "key"]).ends(0).out, "value\n");
+}
+
+#[test]
+fn a_place_without_backups_is_not_verified() {
+    let place = place();
+    std::fs::create_dir(place.path("empty")).unwrap();
+    place.run(&["verify", "empty", "--all"]).ends(1).tells("no backups");
+}
+
 #[test]
 fn a_stream_goes_through_a_pipe() {
     let place = place();

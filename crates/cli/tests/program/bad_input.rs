@@ -129,7 +129,7 @@ fn an_input_that_is_cut_off_is_told() {
 #[test]
 fn skip_bad_goes_on_behind_a_line_that_is_too_long() {
     let place = Place::new();
-    let long = "x".repeat(75 << 20);
+    let long = "x".repeat(101 << 20);
     let mdb = "VERSION=3\nformat=print\ntype=btree\nHEADER=END\n a\n 1\n b\n ";
     for (format, head, tail) in [
         ("tsv", "a\t1\nb\t", "\nc\t3\n"),
@@ -156,7 +156,7 @@ fn a_line_without_end_is_refused() {
             _ => b"".to_vec(),
         };
         let line = text.iter().filter(|byte| **byte == b'\n').count() + 1;
-        text.resize(75 << 20, b'x');
+        text.resize(101 << 20, b'x');
         let said = place.feed(&["load", "x.db", "--format", format], &text).ends(3);
         assert!(said.err.contains(&format!("standard input:{line}:1: ")), "{format}: {said:?}");
         assert!(said.err.contains("more than"), "{format}: {said:?}");

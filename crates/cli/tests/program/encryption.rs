@@ -1,6 +1,6 @@
 //! Encrypted databases: key files, all commands with them, a change of the key, backups.
 
-use crate::running::Place;
+use crate::running::{Place, Said};
 
 #[test]
 fn a_key_file_opens_what_was_made_with_it() {
@@ -25,4 +25,20 @@ fn a_key_file_opens_what_was_made_with_it() {
     assert_eq!(place.run(&["get", "y.db", "fram", "--key-file", "one.key"]).ends(0).out, "1892\n");
     place.run(&["put", "z.db", "fram", "1892"]).ends(0);
     place.run(&["get", "z.db", "fram", "--key-file", "one.key"]).ends(3).tells("not encrypted");
+}
+
+/// The environment may name a file that is not there yet, or not at hand.
+#[test]
+fn what_opens_no_database_needs_no_key() {
+    let place = Place::new();
+    let run = |arguments: &[&str]| {
+        let output =
+            place.command(arguments).env("SAPWOOD_KEY_FILE", place.path("ship.key")).output().unwrap();
+        Said::from(output)
+    };
+    run(&["completions", "bash"]).ends(0);
+    run(&["put", "x.db", "key", "value"]).ends(3).tells("ship.key");
+    let key = place.path("ship.key");
+    run(&["key", "new", key.to_str().unwrap()]).ends(0);
+    run(&["put", "x.db", "key", "value"]).ends(0);
 }

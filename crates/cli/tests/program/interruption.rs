@@ -63,6 +63,36 @@ fn on_a_silent_pipe_what_came_is_kept() {
     assert!(csv.contains("run the same command again"), "{csv}");
 }
 
+/// Ctrl-C ends the writer as well, within a record: what came of that is no record.
+#[test]
+fn half_a_record_of_a_writer_that_is_interrupted_too_is_not_kept() {
+    for (format, head, whole, half) in [
+        ("tsv", "", "a\t1\n", "b\t23"),
+        ("csv", "key,value\n", "a,1\n", "b,23"),
+        ("jsonl", "", "{\"key\":\"a\",\"value\":\"1\"}\n", "{\"key\":\"b\""),
+    ] {
+        let place = Place::new();
+        let mut child = place
+            .command(&["load", "x.db", "-", "--format", format, "--skip-bad"])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(format!("{head}{whole}{half}").as_bytes()).unwrap();
+        stdin.flush().unwrap();
+        until("the database is there", || logged(&place, "x.db") > 0);
+        std::thread::sleep(Duration::from_millis(200));
+        interrupt(&child);
+        drop(stdin);
+        let said = wait(child).ends(130).tells("1 records are in the database");
+        assert!(!said.err.contains("skipped"), "{said:?}");
+        assert_eq!(place.run(&["scan", "x.db"]).ends(0).out, "a\t1\n");
+        if format == "tsv" {
+            assert!(said.err.contains("tail -n +2 |"), "{said:?}");
+        }
+    }
+}
+
 /// A writer that never pauses: the load ends soon after the signal, not at the end of the input.
 #[test]
 fn in_the_middle_of_a_stream_the_load_ends_in_order() {

@@ -36,3 +36,18 @@ fn what_does_not_go_together_is_told_with_the_way_out() {
     place.run(&["put", "y.db", "one"]).ends(2);
     place.run(&["del", "x.db", "--prefix", "o", "-k", "photos"]).ends(2).tells("sapwood drop");
 }
+
+#[test]
+fn a_dump_of_all_keyspaces_has_all_but_these_and_says_so() {
+    let place = Place::new();
+    std::fs::write(place.path("in.bin"), noise(7, 100)).unwrap();
+    place.run(&["put", "x.db", "a", "1", "-k", "harbours"]).ends(0);
+    place.run(&["put", "x.db", "one", "-k", "photos", "--from", "in.bin"]).ends(0);
+    place.run(&["put", "x.db", "b", "2", "-k", "ships"]).ends(0);
+    let dump = place.run(&["dump", "x.db", "--format", "mdb"]).ends(3).tells("\"photos\"");
+    place.file("x.mdb", &dump.out);
+    place.run(&["load", "y.db", "x.mdb", "--format", "mdb"]).ends(0);
+    assert_eq!(place.run(&["scan", "y.db", "-k", "harbours"]).ends(0).out, "a\t1\n");
+    assert_eq!(place.run(&["scan", "y.db", "-k", "ships"]).ends(0).out, "b\t2\n");
+    place.run(&["dump", "x.db", "-k", "photos"]).ends(2).tells("large values");
+}

@@ -69,6 +69,9 @@ fn changes_are_lines_of_json_from_a_position_on() {
     let place = ships(3);
     place.run(&["changes", "ships.db"]).ends(2).tells("keeps no changes");
     place.run(&["changes", "ships.db", "--keep", "1"]).ends(2).tells("1 MiB");
+    place.run(&["changes", "ships.db", "--keep", "1MiB"]).ends(0);
+    place.run(&["changes", "ships.db", "--keep", "0"]).ends(0).tells("no changes are kept");
+    place.run(&["changes", "ships.db"]).ends(2).tells("keeps no changes");
     assert_eq!(place.run(&["changes", "ships.db", "--keep", "1MiB"]).ends(0).out, "");
     place.run(&["put", "ships.db", "vega", "1872"]).ends(0);
     place.run(&["put", "ships.db", "fram", "1892", "--keyspace", "polar"]).ends(0);
