@@ -302,8 +302,9 @@ impl Disk {
     fn taking_name<T>(&self, name: &str, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         // Beforehand: another thread may be about to sync it.
         let taken = self.directory.identity(name)?;
-        let files = self.files.read();
-        let losers: Vec<_> = files.all().filter(|file| Some(file.identity) == taken).collect();
+        // The lock is not held while the name is taken: removing a long file takes long, and all others would wait.
+        let losers: Vec<_> =
+            self.files.read().all().filter(|file| Some(file.identity) == taken).cloned().collect();
         losers.iter().for_each(|file| file.lost_name.store(true, Relaxed));
         let done = work();
         if done.is_err() {

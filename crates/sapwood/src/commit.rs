@@ -1,7 +1,7 @@
 //! Commits. Many threads submit batches. One batch at a time, or a group of them, is appended to the log, inserted into the
 //! active operation queue, and made visible in one step.
 //!
-//! Batches that need no sync are committed by their own threads, one at a time ([`place`]). Of those that ask for durability, a
+//! Batches that need no sync are committed by their own threads, one at a time ([`commit_lock`]). Of those that ask for durability, a
 //! leader commits all that wait as a group, with one sync (group commit):
 //!
 //! ```text
@@ -15,8 +15,8 @@
 //! durable   log, write │······ sync, without the log ······│ OPQ, visible
 //! others               │ log, OPQ, visible  │ log, OPQ, …  │
 //! ```
-//! What passes by becomes visible first, though behind in the log. This makes a difference only if both change the
-//! same key, and then the later one waits. No queue is frozen meanwhile, so each queue has exactly the operations of
+//! What passes by becomes visible first, though behind in the log. This makes a difference if both change the
+//! same key, and for operands, which carry their number in the log to the trees ([`crate::merging`]): these wait. No queue is frozen meanwhile, so each queue has exactly the operations of
 //! its part of the log, if not in the same order. `sync` is a durable commit without operations.
 //!
 //! A transaction is a batch with what it has read. The leader validates it before it goes to the log ([`validate`]).
@@ -28,12 +28,12 @@
 //! 3. A failed commit is not visible, and never becomes visible. If it failed only for lack of space, it is not
 //!    in the log either.
 
+mod commit_lock;
 mod durable_waits;
 mod freeze;
 mod group;
 mod ingestion;
 pub(crate) mod log;
-mod place;
 pub(crate) mod queue;
 pub(crate) mod queue_log;
 mod room;
@@ -141,7 +141,7 @@ impl CommitPipeline {
         for tried in 1.. {
             let refusals = self.space.reserve.refusals();
             let (result, refused) = match self.admit(&mut pending) {
-                Ok(_large) => self.commit_in_turn(pending),
+                Ok(_large) => self.try_commit(pending),
                 Err(error) if pending.adds() => return Err(error),
                 Err(error) => (Err(error), Some(pending)),
             };
@@ -187,14 +187,14 @@ impl CommitPipeline {
         Ok(large)
     }
 
-    /// Commits a batch. Returns it if the disk was full.
-    fn commit_in_turn(&self, pending: PendingBatch) -> (Result<()>, Option<PendingBatch>) {
+    /// Tries to commit a batch. Returns it if the disk was full.
+    fn try_commit(&self, pending: PendingBatch) -> (Result<()>, Option<PendingBatch>) {
         if self.queues.turn.is_mine() {
             // Leaders may be waiting for the turn to end.
             return self.commit_alone(pending);
         }
         if !pending.is_durable() {
-            let _place = self.queues.place.enter();
+            let _lock = self.queues.unsynced.lock();
             return self.commit_alone(pending);
         }
         let queue = &self.queues.durable;
@@ -248,7 +248,7 @@ impl CommitPipeline {
 
     fn sync_as(&self, pending: PendingBatch) -> Result<()> {
         self.health.check_process()?;
-        self.commit_in_turn(pending).0?;
+        self.try_commit(pending).0?;
         // There may have been nothing to sync.
         self.volume.verify().map_err(Error::from).inspect_err(|error| self.health.poison(error))
     }

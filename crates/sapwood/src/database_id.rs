@@ -1,12 +1,15 @@
 //! The random id of a database, created with it and stored in the header of each of its files.
 
+use crate::error::Result;
+use crate::random::random;
+
 /// 16 random bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DatabaseId(pub [u8; 16]);
 
 impl DatabaseId {
-    pub fn random() -> Self {
-        Self(rand::random())
+    pub fn random() -> Result<Self> {
+        Ok(Self(random()?))
     }
 }
 

@@ -24,6 +24,7 @@ pub(crate) use keys_file::seal_keys;
 pub(crate) use keys_file::{CONTENT_MAX, FILE, TEMPORARY, content};
 
 use crate::error::{Error, KeyProblem, Result};
+use crate::random::random;
 use arc_swap::ArcSwap;
 use data_keys::DataKeys;
 use std::sync::Arc;
@@ -76,9 +77,9 @@ impl Undecryptable {
 impl Encryption {
     pub const NONE: Self = Self { inner: None };
 
-    fn with(keys: DataKeys) -> Self {
-        let (keys, prefix) = (ArcSwap::from_pointee(keys), rand::random());
-        Self { inner: Some(Arc::new(Inner { keys, prefix, used: AtomicU64::new(0) })) }
+    fn with(keys: DataKeys) -> Result<Self> {
+        let (keys, prefix) = (ArcSwap::from_pointee(keys), random()?);
+        Ok(Self { inner: Some(Arc::new(Inner { keys, prefix, used: AtomicU64::new(0) })) })
     }
 
     pub fn is_on(&self) -> bool {
@@ -151,12 +152,13 @@ impl Encryption {
     /// One with a random key.
     #[cfg(test)]
     pub fn for_test() -> Self {
-        Self::with(DataKeys::first())
+        Self::with(DataKeys::first()).expect("the system has random bytes")
     }
 
     /// The same with the keys that there are now: none comes later.
-    pub fn frozen(&self) -> Self {
-        self.inner.as_ref().map_or(Self::NONE, |inner| Self::with(DataKeys::clone(&inner.keys.load())))
+    pub fn frozen(&self) -> Result<Self> {
+        let Some(inner) = &self.inner else { return Ok(Self::NONE) };
+        Self::with(DataKeys::clone(&inner.keys.load()))
     }
 }
 

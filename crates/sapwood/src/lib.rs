@@ -397,6 +397,7 @@ mod opq;
 mod pool;
 mod prometheus;
 mod publish;
+mod random;
 mod reserve;
 mod source;
 mod space;

@@ -62,9 +62,9 @@ ranks! {
     /// Ids of the keyspaces by name.
     KeyspaceIds,
     /// Commits that need no sync: one at a time.
-    CommitPlace,
+    CommitLock,
     /// Threads that wait for that.
-    CommitPlaceWaiting,
+    CommitLockWaiting,
     /// The writer of nodes: one flush, cleansing, collection or ingestion at a time.
     Writer,
     /// Which blocks are cleansed next.

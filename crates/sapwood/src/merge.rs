@@ -76,7 +76,8 @@ pub trait MergeOperator: Send + Sync + 'static {
     fn name(&self) -> &str;
 
     /// Whether these bytes can be an operand; if not, why. Asked when an operand is merged, which is refused then with
-    /// [`Error::BadOperand`](crate::Error::BadOperand).
+    /// [`Error::BadOperand`](crate::Error::BadOperand). What [`combine`](MergeOperator::combine) makes of operands can be one: a transaction
+    /// commits operands of one key as one, readers of the [changes](crate::Database::changes) see that, and a replica merges it.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -144,6 +145,7 @@ mod tests {
         let by_parts = parts.iter().try_fold(value.map(<[u8]>::to_vec), |value, operand| {
             operator.apply(value.as_deref(), operand).map(Some)
         });
+        prop_assert_eq!(operator.check(&whole), Ok(()));
         prop_assert_eq!(&by_parts, &one_by_one);
         prop_assert_eq!(operator.apply(value, &whole).map(Some), one_by_one);
         Ok(())
@@ -213,7 +215,12 @@ mod tests {
     #[test]
     fn what_is_no_operand_is_refused() {
         for operator in [&AddU64 as &dyn MergeOperator, &AddU64Wrapping, &AddI64, &AddI64Wrapping] {
-            assert!(operator.check(b"1234567").is_err() && operator.check(&[0; 32]).is_err());
+            assert!(operator.check(b"1234567").is_err() && operator.check(&[0; 31]).is_err());
+            // What was combined has 32, and its ends in order.
+            let is_sum = operator.check(&[0; 32]).is_ok();
+            assert_eq!(is_sum, operator.name() == AddI64.name());
+            let out_of_order = [[0; 16], [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]].concat();
+            assert!(operator.check(&out_of_order).is_err());
             assert!(operator.apply(Some(b"seven"), &7u64.to_be_bytes()).is_err());
         }
         let union = Union::of_len(2);

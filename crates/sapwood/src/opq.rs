@@ -384,7 +384,8 @@ impl Opq {
             found != keyspace || end.is_some_and(|end| key >= end)
         };
         loop {
-            match self.entries.past_tombstones(from, SeqNo::MAX) {
+            // Nodes that had a value since are not passed over, though they may be dead by now.
+            match self.entries.past_tombstones(from, seq) {
                 Passed::Nothing => {}
                 Passed::To(entry) if is_behind(&entry) => return false,
                 Passed::To(entry) => from = entry.key(),

@@ -32,6 +32,7 @@ const LOW: &[&str] = &[
     "merge",
     "merging",
     "operation",
+    "random",
     "source",
     "spans",
     "answer",

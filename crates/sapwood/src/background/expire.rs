@@ -47,6 +47,8 @@ pub(crate) struct Expirer {
     ctx: Arc<WorkContext>,
     /// The position up to which the segment in work was done.
     done_to: AtomicU64,
+    /// The time when the first portion of that was read: what expires later may be left in it.
+    begun_at: AtomicU64,
 }
 
 /// Keys of expired records, one behind the other in one allocation.
@@ -113,7 +115,7 @@ fn worth_reading<'v>(
 
 impl Expirer {
     pub fn new(ctx: Arc<WorkContext>) -> Self {
-        Self { ctx, done_to: AtomicU64::new(0) }
+        Self { ctx, done_to: AtomicU64::new(0), begun_at: AtomicU64::new(0) }
     }
 
     /// Whether there are records to remove, as far as that is worth it now.
@@ -176,6 +178,9 @@ impl Expirer {
         let left = nodes.partition_point(|(_, address)| address.position.0 < self.done_to.load(Relaxed));
         let is_this = nodes.get(left).is_some_and(|_| self.done_to.load(Relaxed) / base.span == segment);
         let nodes = if is_this { &nodes[left..] } else { &nodes[..] };
+        if !is_this {
+            self.begun_at.store(base.clock, Relaxed);
+        }
         let budget = self.ctx.cleansing_portion(base.live_bytes());
         let mut expired = ExpiredKeys::default();
         let read = self.read(base, nodes, budget, &mut expired)?;
@@ -186,7 +191,7 @@ impl Expirer {
         }
         let behind = nodes.get(read).map(|(_, address)| address.position.0);
         if behind.is_none() {
-            builder.clear_expired(segment);
+            builder.clear_expired(segment, self.begun_at.load(Relaxed));
         }
         self.ctx.publisher.commit_version(builder, TreesChange::Same)?;
         self.done_to.store(behind.unwrap_or(0), Relaxed);
@@ -250,6 +255,43 @@ mod tests {
     use crate::{Database, KeyspaceOptions};
     use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
     use std::time::{Duration, UNIX_EPOCH};
+
+    /// What expires while a segment is worked through, in the part of it that was, is removed later.
+    #[test]
+    fn records_that_expire_between_two_portions_are_not_forgotten() {
+        let seconds = Arc::new(AtomicU64::new(1000));
+        let clock = Arc::clone(&seconds);
+        let builder = Database::builder().memory(4 << 20).segment_span(4 << 20).background_threads(0);
+        let builder = builder.clock(move || UNIX_EPOCH + Duration::from_secs(clock.load(Relaxed)));
+        let db = builder.open_on(Arc::new(Simulated::new(1)) as Arc<dyn Volume>).unwrap();
+        let options = KeyspaceOptions::new().expiring().compression(crate::Compression::Lz4);
+        let keyspace = db.keyspace_with("main", options).unwrap();
+        // The first leaves have what expires later, and all are one segment, which is read in portions.
+        let mut batch = db.batch();
+        for number in 0..60_000u32 {
+            let at = UNIX_EPOCH + Duration::from_secs(if number < 2000 { 1020 } else { 1010 });
+            batch.insert_expiring(&keyspace, number.to_be_bytes(), [7; 400], crate::Expiry::At(at));
+            if batch.byte_len() > 200_000 {
+                batch.durability(crate::Durability::Buffered).commit().unwrap();
+            }
+        }
+        batch.commit().unwrap();
+        db.compact().unwrap();
+        let engine = &db.handle.engine;
+        let expirer = &engine.background.cleanser.collector.expirer;
+        let spared = Spared::default();
+        let some = || {
+            let mut guard = engine.writer().lock(Default::default()).unwrap();
+            expirer.expire_some(guard.get().unwrap(), None, &spared).map_err(|_| "it fails").unwrap()
+        };
+        seconds.store(1010, Relaxed);
+        assert!(some() && expirer.done_to.load(Relaxed) > 0, "there is a second portion");
+        seconds.store(1020, Relaxed);
+        expirer.tell_time().unwrap();
+        while some() {}
+        db.compact().unwrap();
+        assert_eq!(db.check().unwrap().records, 0);
+    }
 
     /// A segment that cannot be read is left alone, and all else goes; a full disk keeps nothing from being collected.
     #[test]

@@ -142,7 +142,7 @@ impl Assembly {
     /// Begins to make a database on this volume, which must be empty.
     pub fn on(volume: &Arc<dyn Volume>, key: Option<&EncryptionKey>) -> Result<Self> {
         let data = begin(&**volume)?;
-        let (volume, database, encryption) = (Arc::clone(volume), DatabaseId::random(), Encryption::NONE);
+        let (volume, database, encryption) = (Arc::clone(volume), DatabaseId::random()?, Encryption::NONE);
         let output = Output { volume, data, database, encryption, log: None };
         Ok(Self { output: Some(output), ..Self::checking(key) })
     }

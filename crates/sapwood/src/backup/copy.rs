@@ -245,7 +245,7 @@ impl<'p> Backup<'p> {
             let version = Arc::clone(&state.version);
             drop(state);
             // The view needs none that comes later.
-            let encryption = self.source.encryption.frozen();
+            let encryption = self.source.encryption.frozen()?;
             let of = (current.database, &self.source.encryption);
             let source =
                 LogSource { volume: &*volume, of, version: &version, seq, kept: kept.as_ref(), follows };

@@ -117,6 +117,7 @@ impl DurableWaits {
     }
 
     /// Up to which operation the log is durable.
+    #[cfg(test)]
     pub fn durable(&self) -> SeqNo {
         self.durable.load(Ordering::Acquire)
     }

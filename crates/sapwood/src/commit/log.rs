@@ -4,7 +4,7 @@
 //! Invariant: a thread that holds the log and finds `syncing` empty finds no commit in the log that is not visible.
 
 use super::CommitPipeline;
-use super::place::CommitPlace;
+use super::commit_lock::CommitLock;
 use super::queue::{CommitQueue, PendingBatch};
 use super::turn::TurnHolder;
 use crate::clock::Clock;
@@ -153,15 +153,15 @@ impl Syncing {
         self.hasher.hash_one((operation.keyspace.0, operation.key))
     }
 
-    /// Whether these have to wait: for their durability, since they change the same keys, or since they change what a transaction
+    /// Whether these have to wait: for their durability, since they change the same keys, since they merge (an operand is known by its
+    /// number in the log, which is not that in the queue of what passes by), or since they change what a transaction
     /// has read that is being synced. Such a change comes after the transaction, and would be visible before it: a reader
     /// between could see what cannot be in any order. A transaction waits for all, to be validated against them.
     pub fn concerns<'a>(&self, mut group: impl Iterator<Item = &'a PendingBatch> + Clone) -> bool {
         let is_concerned = |operation: Operation<'_>| {
             let is_changed = match &operation {
-                Operation::Change(change) | Operation::Merge(change) => {
-                    self.has_ranges || self.keys.contains(&self.hash(change))
-                }
+                Operation::Change(change) => self.has_ranges || self.keys.contains(&self.hash(change)),
+                Operation::Merge(_) => self.has_ranges || !self.keys.is_empty(),
                 Operation::RemoveRange(_) => true,
             };
             is_changed || self.transactions.iter().any(|transaction| transaction.concerns(&operation))
@@ -186,8 +186,8 @@ pub(crate) fn operations<'a>(
 #[derive(Default)]
 pub(crate) struct CommitQueues {
     pub durable: CommitQueue,
-    /// Of the thread that commits what needs no sync.
-    pub place: CommitPlace,
+    /// Is held by the thread that commits what needs no sync.
+    pub unsynced: CommitLock,
     /// No commit waits for the device any more, or an ingestion or a turn has ended.
     pub blocker_ended: Condvar,
     /// Threads that wait for this. While there are some, the log is not let go of for a sync, or the next durable
@@ -229,7 +229,7 @@ impl CommitQueues {
 mod tests {
     use super::*;
     use crate::durability::Durability;
-    use crate::operation::{KeyRange, put_remove, put_remove_range};
+    use crate::operation::{KeyRange, put_merge, put_remove, put_remove_range};
 
     fn batch(keyspace: u32, key: &[u8], is_range: bool) -> PendingBatch {
         let (mut body, keyspace) = (Vec::new(), KeyspaceId(keyspace));
@@ -249,5 +249,11 @@ mod tests {
         assert!(waits(&batch(1, b"a", true)), "a range may have any key");
         let syncing = Syncing::of(std::iter::once(&batch(1, b"k", true)));
         assert!(syncing.concerns(std::iter::once(&batch(1, b"z", false))));
+        let mut body = Vec::new();
+        put_merge(&mut body, KeyspaceId(1), b"z", b"1");
+        let merge = PendingBatch::new(body, 1, Durability::Buffered);
+        assert!(Syncing::of(std::iter::once(&batch(2, b"k", false))).concerns(std::iter::once(&merge)));
+        let sync = PendingBatch::new(Vec::new(), 0, Durability::Immediate);
+        assert!(!Syncing::of(std::iter::once(&sync)).concerns(std::iter::once(&merge)));
     }
 }

@@ -110,9 +110,27 @@ impl CommitPipeline {
     /// What a reader sees that begins now, all of which is durable, and up to where that is. No commit is under way at that
     /// moment, so it is what the log has up to there, and no more.
     pub(crate) fn durable_view(&self) -> Result<(Arc<State>, SeqNo, DurableEnd)> {
-        self.health.check_writable()?;
         let mut guard = self.log_at_rest();
-        let log = guard.as_mut().ok_or(Error::Closed)?;
+        let end = self.make_log_durable(&mut guard)?.wal.durable_end();
+        let (state, seq) = self.state.view();
+        Ok((state, seq, end))
+    }
+
+    /// Makes all commits so far durable, and returns the number of the last one's last operation. Waits for the device alone: a thread
+    /// that holds locks must not wait for a leader, who may wait for the turn of a thread that wants these locks.
+    pub(crate) fn durable_seq(&self) -> Result<SeqNo> {
+        let mut guard = self.log_at_rest();
+        let seq = self.make_log_durable(&mut guard)?.next_seq - 1;
+        drop(guard);
+        // There may have been nothing to sync.
+        self.volume.verify().map_err(Error::from).inspect_err(|error| self.health.poison(error))?;
+        Ok(seq)
+    }
+
+    /// Makes the log durable, which no commit waits for the device with.
+    fn make_log_durable<'l>(&self, log: &'l mut Option<Log>) -> Result<&'l mut Log> {
+        self.health.check_writable()?;
+        let log = log.as_mut().ok_or(Error::Closed)?;
         self.begin_for_promise(log)?;
         self.space.with_kept_space(|| log.wal.sync()).inspect_err(|error| {
             if !error.is_refusal() {
@@ -120,8 +138,7 @@ impl CommitPipeline {
             }
         })?;
         self.note_durable(log.next_seq - 1);
-        let (state, seq) = self.state.view();
-        Ok((state, seq, log.wal.durable_end()))
+        Ok(log)
     }
 
     /// How far the log is durable.

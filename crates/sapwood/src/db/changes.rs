@@ -340,7 +340,8 @@ impl Changes {
         let Some(log) = &version.change_log else { return Ok(None) };
         let event = log.event(self.position.event).ok_or_else(|| self.gone(log.keeping.from))?;
         // Without a record it comes as soon as everything before it was told.
-        let before = self.next.as_ref().map_or(self.position.seq + 1, |record| record.first_seq);
+        let before =
+            self.next.as_ref().map_or(self.position.seq.saturating_add(1), |record| record.first_seq);
         Ok(event.filter(|event| event.seq < before))
     }
 
@@ -357,11 +358,11 @@ impl Changes {
             self.position.event += 1;
             return Ok(Some(change));
         }
-        let Some(record) = self.next.take() else { return Ok(None) };
+        let Some(record) = self.next.clone() else { return Ok(None) };
         self.learn(&record, &version);
         let end = record.first_seq + u64::from(record.count) - 1;
         let commit = Commit::of(record, Arc::clone(&self.known))?;
-        self.position.seq = end;
+        (self.next, self.position.seq) = (None, end);
         Ok(Some(Change::Commit(commit)))
     }
 

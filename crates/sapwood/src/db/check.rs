@@ -132,8 +132,11 @@ impl Engine {
             check.log()?;
         }
         let Check { damage, mut checked, .. } = check;
-        if !damage.is_empty() {
+        if damage.iter().any(Error::is_damage) {
             return Err(Error::Damaged { damage });
+        }
+        if let Some(unreadable) = damage.into_iter().next() {
+            return Err(unreadable);
         }
         if checked.leaves > 0 {
             checked.leaf_fill_percent /= checked.leaves as f64;
@@ -143,12 +146,12 @@ impl Engine {
 }
 
 impl Check<'_> {
-    /// Records damage. Any other error ends the check.
+    /// Records damage, and what cannot be read: the rest is checked all the same. Any other error ends the check.
     fn note(&mut self, error: Error) -> Result<()> {
         if let Error::Damaged { damage } = error {
             return damage.into_iter().try_for_each(|error| self.note(error));
         }
-        if !error.is_damage() {
+        if !error.is_damage() && !error.is_of_reading() {
             return Err(error);
         }
         if self.damage.len() < DAMAGE_MAX {
@@ -597,6 +600,38 @@ mod tests {
         let db = Database::builder().memory(4 << 20).background_threads(0).open_on(shared).unwrap();
         let keyspace = db.keyspace("main").unwrap();
         (volume, db, keyspace)
+    }
+
+    /// A disk that fails is when one wants to know of all damage.
+    #[test]
+    fn what_cannot_be_read_hides_no_damage() {
+        let (volume, db, keyspace) = opened();
+        keyspace.ingest((0..20_000u32).map(|number| (number.to_be_bytes(), [7; 100]))).unwrap();
+        let fail = |nth| {
+            volume.fail_nth(
+                Filter::kinds([OperationKind::Read]).file("data"),
+                nth,
+                Fault::Error,
+                Repeat::Sticky,
+            )
+        };
+        fail(4);
+        assert!(matches!(db.check(), Err(Error::Io(_))), "nothing is damaged");
+        volume.clear_faults();
+        let damaged = |found| match found {
+            Err(Error::Damaged { damage }) => damage,
+            other => panic!("{other:?}"),
+        };
+        (0..64).for_each(|byte| volume.flip_bit("data", 5000 + byte, 1).unwrap());
+        let all = damaged(db.check());
+        // The group of nodes that the damaged one is in is read one by one.
+        fail(30);
+        let found = damaged(db.check());
+        let told = |damage: &[Error]| -> Vec<String> {
+            damage.iter().filter(|error| error.is_damage()).map(Error::to_string).collect()
+        };
+        assert_eq!(told(&found), told(&all));
+        assert!(found.iter().any(|error| matches!(error, Error::Io(_))), "{found:?}");
     }
 
     /// The record of an edit of unknown outcome was reported as damage.

@@ -115,7 +115,7 @@ impl Database {
             follower,
             durability: options.default_durability(),
             creation: Creation::new(options.default_compression()),
-            large_ids: LargeIds::default(),
+            large_ids: LargeIds::new()?,
         });
         if let Some(follower) = handle.follower.clone()
             && handle.engine.pool.has_threads()
@@ -492,16 +492,16 @@ fn no_thread() -> Error {
 
 impl Handle {
     /// Of an engine that only reads, without a lock: the files are its opener's.
-    pub(super) fn of(engine: Arc<Engine>) -> Self {
-        Self {
+    pub(super) fn of(engine: Arc<Engine>) -> Result<Self> {
+        Ok(Self {
             engine,
             background: RankedMutex::new(None),
             lock: RankedMutex::new(None),
             follower: None,
             durability: Durability::default(),
             creation: Creation::default(),
-            large_ids: LargeIds::default(),
-        }
+            large_ids: LargeIds::new()?,
+        })
     }
 
     fn close(&self) -> Result<()> {

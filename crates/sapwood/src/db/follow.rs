@@ -227,13 +227,21 @@ impl Follower {
     /// Reads what is durable by now, and shows it. Returns where to go on; `None` if something was changed meanwhile.
     fn go_on(&self, engine: &Engine, cursor: Option<FollowCursor>) -> Result<Option<FollowCursor>> {
         self.register()?;
-        let durable = self.durable()?;
+        let mut durable = self.durable()?;
         let now = engine.state.load_full();
         let log = cursor.as_ref().map(|cursor| cursor.log.clone());
         let (version, current, at, slots) = self.read_manifest(&now, cursor, durable)?;
         let is_all = durable == Durable::ALL;
         if version.epoch < now.version.epoch || (version.epoch < durable.epoch && !is_all) {
             return Ok(None);
+        }
+        if version.epoch > durable.epoch {
+            // The writer has changed to another manifest meanwhile, which is read as a whole. Its trees have no more than what was
+            // durable before that, of some commits a part: the rest is in the log.
+            match self.durable()? {
+                Durable::ALL => return Ok(None),
+                later => durable.seq = durable.seq.max(later.seq),
+            }
         }
         let is_of_now = |next: &Version| {
             next.flushed_seq == now.version.flushed_seq && next.begun_flushes == now.version.begun_flushes

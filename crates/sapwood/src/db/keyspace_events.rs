@@ -54,8 +54,7 @@ impl Engine {
         if events.is_empty() {
             return Ok(0);
         }
-        self.commits.sync()?;
-        let seq = self.commits.durable_waits.durable();
+        let seq = self.commits.durable_seq()?;
         events.iter_mut().for_each(|event| event.seq = seq);
         let listed = events.iter().map(|event| event.name.len() as u64 + EVENT_LISTED).sum();
         edit.events = events;

@@ -233,6 +233,9 @@ fn start(
         replay(&engine, &**volume, current.database, [low, high], Overflow::Left)?;
     let manifest = || {
         if is_sealed && current.format == current::FORMAT {
+            // Before anything is written: whatever fails or is lost from now on, the next opening knows that this one was not closed.
+            let current = Current { manifest_len: 0, ..current };
+            with_space(&engine, || current.store(&**volume))?;
             return Manifest::resume(Arc::clone(volume), (current, &encryption), &replayed);
         }
         // The database was not closed properly. The last edit may be cut off, and others may not be durable

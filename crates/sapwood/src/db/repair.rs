@@ -286,7 +286,7 @@ impl<'p> Repair<'p> {
         let _lock = lock(&*old, LockKind::Shared)?;
         let _other = lock(&*volume, LockKind::Exclusive)?;
         let data = assembly::begin(&*volume)?;
-        let (database, old_one) = (DatabaseId::random(), &plan.encryption);
+        let (database, old_one) = (DatabaseId::random()?, &plan.encryption);
         let encryption = match &self.key {
             Some(key) => old_one.copy_to(&*volume, database, key)?,
             None => Encryption::NONE,
@@ -540,7 +540,7 @@ fn leave_out_large(
         volume.describe(),
     )?;
     replay(&engine, &**volume, *database, generations, Overflow::Left)?;
-    let handle = Arc::new(Handle::of(engine));
+    let handle = Arc::new(Handle::of(engine)?);
     let mut removals = Removals::default();
     each_lacking(&handle, &mut |lacking| {
         let (key, to) = (&lacking.key, behind(&lacking.key));

@@ -2,6 +2,7 @@
 
 use super::data_keys::CipherKey;
 use crate::error::{Error, KeyProblem, Result};
+use crate::random::no_random;
 use std::fs::File;
 use std::io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
 use std::io::{Read, Write};
@@ -45,7 +46,7 @@ impl EncryptionKey {
     /// # Errors
     /// I/O errors: the operating system has no random bytes.
     pub fn generate() -> Result<Self> {
-        CipherKey::random().map(Self).map_err(no_random)
+        Ok(Self(CipherKey::random().map_err(no_random)?))
     }
 
     /// The key with these bytes, which must be random: a password is none.
@@ -147,10 +148,6 @@ fn sync_name(path: &Path) -> std::io::Result<()> {
 
 fn of_file(operation: &'static str, path: &Path, error: std::io::Error) -> Error {
     io_error(operation, path.display().to_string(), error)
-}
-
-pub(super) fn no_random(error: std::io::Error) -> Error {
-    io_error("read", "the system's random bytes".to_owned(), error)
 }
 
 fn io_error(operation: &'static str, file: String, source: std::io::Error) -> Error {

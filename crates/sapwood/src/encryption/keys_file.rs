@@ -13,15 +13,13 @@
 //! `CURRENT` is: written to a temporary file, synced, renamed, directory synced. It is created before `CURRENT`.
 
 use super::data_keys::{CipherKey, DataKeys, KEY};
-use super::key::no_random;
 use super::{Encryption, EncryptionKey, NONCE, TAG, key_error};
 use crate::bytecode::Reader;
 use crate::database_id::DatabaseId;
 use crate::error::{Error, KeyProblem, Result};
+use crate::random::{no_random, random};
 use crate::whole_file;
 use psync::Volume;
-use rand::TryRngCore;
-use rand::rngs::OsRng;
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
@@ -35,8 +33,10 @@ const FORMAT: u32 = 1;
 const HEAD: usize = 32;
 const WRAPPED: usize = 4 + NONCE + KEY + TAG;
 const END: usize = 4;
-/// Most data keys (count): one each day for some years. The file stays short.
-const KEYS_MAX: usize = 1024;
+/// Most data keys (count): one each day for some years, and as many copies of copies, each of which adds one. The file stays short.
+const KEYS_MAX: usize = 2048;
+/// Data keys (count) behind which the key is not changed any more: a database can be copied after that.
+const CHANGED_MAX: usize = 1024;
 /// Most bytes of the file.
 pub(crate) const CONTENT_MAX: usize = HEAD + KEYS_MAX * WRAPPED + END;
 
@@ -53,8 +53,7 @@ fn encode(database: DatabaseId, keys: &DataKeys, key: &EncryptionKey) -> Result<
     out.extend_from_slice(&database.0);
     out.extend_from_slice(&(keys.len() as u32).to_le_bytes());
     for (number, data_key) in keys.iter() {
-        let mut nonce = [0; NONCE];
-        OsRng.try_fill_bytes(&mut nonce).map_err(|error| no_random(std::io::Error::other(error)))?;
+        let nonce: [u8; NONCE] = random()?;
         let mut wrapped = Zeroizing::new(*data_key.bytes());
         let tag = key.cipher().encrypt(&nonce, &context(&out, number), &mut wrapped[..]);
         out.extend_from_slice(&number.to_le_bytes());
@@ -161,7 +160,7 @@ impl Encryption {
         let first = CipherKey::random().map_err(no_random)?;
         let Some(keys) = DataKeys::new(vec![first]) else { return Ok(Self::NONE) };
         store(volume, &encode(database, &keys, key)?)?;
-        Ok(Self::with(keys))
+        Self::with(keys)
     }
 
     /// Reads the data keys of a database. `path`: where it is, for messages.
@@ -181,7 +180,7 @@ impl Encryption {
                 if of != database {
                     return Err(Error::corrupt(FILE, 12, "database id", database, of));
                 }
-                Ok(Self::with(keys))
+                Self::with(keys)
             }
         }
     }
@@ -196,7 +195,7 @@ impl Encryption {
     ) -> Result<()> {
         let Some(inner) = &self.inner else { return key_error(path, KeyProblem::Needless) };
         let keys = inner.keys.load();
-        if keys.len() >= KEYS_MAX {
+        if keys.len() >= CHANGED_MAX {
             return key_error(path, KeyProblem::TooMany);
         }
         let keys = keys.and_new().map_err(no_random)?;
@@ -209,16 +208,20 @@ impl Encryption {
     pub fn of_copy(content: &[u8], key: Option<&EncryptionKey>, path: &str) -> Result<Self> {
         match key {
             None => key_error(path, KeyProblem::Needed),
-            Some(key) => decode(content, key, path).map(|(_, keys)| Self::with(keys)),
+            Some(key) => decode(content, key, path).and_then(|(_, keys)| Self::with(keys)),
         }
     }
 
     /// The same database under another id: what it writes is encrypted with a data key of its own.
     pub fn copy_to(&self, volume: &dyn Volume, database: DatabaseId, key: &EncryptionKey) -> Result<Self> {
         let Some(inner) = &self.inner else { return Ok(Self::NONE) };
-        let keys = inner.keys.load().and_new().map_err(no_random)?;
+        let keys = inner.keys.load();
+        if keys.len() >= KEYS_MAX {
+            return key_error(&volume.describe(), KeyProblem::TooMany);
+        }
+        let keys = keys.and_new().map_err(no_random)?;
         store(volume, &encode(database, &keys, key)?)?;
-        Ok(Self::with(keys))
+        Self::with(keys)
     }
 }
 
@@ -246,6 +249,22 @@ mod tests {
         match result {
             Err(Error::EncryptionKey { problem, .. }) => Some(problem),
             _ => None,
+        }
+    }
+
+    /// A key that was changed as often as it can be: copies of copies can be read.
+    #[test]
+    fn what_can_be_written_can_be_read() {
+        let (volume, path) = (Simulated::new(1), "here");
+        let encryption = Encryption::create(&volume, DATABASE, Some(&key(1))).unwrap();
+        let changed =
+            (0..).find(|_| encryption.change_key(&volume, DATABASE, &key(1), path).is_err()).unwrap();
+        assert!(changed > 1000);
+        let read = || Encryption::read(&volume, DATABASE, Some(&key(1)), path);
+        let mut encryption = read().unwrap();
+        for _ in 0..8 {
+            encryption = encryption.copy_to(&volume, DATABASE, &key(1)).unwrap();
+            assert!(opens(&encryption, &read().unwrap()));
         }
     }
 

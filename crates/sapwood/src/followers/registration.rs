@@ -13,6 +13,7 @@
 
 use crate::bytecode::Reader;
 use crate::database_id::DatabaseId;
+use crate::random::random;
 use psync::{Access, Read, Result, Volume, Write};
 use std::sync::Arc;
 
@@ -84,7 +85,7 @@ pub(crate) struct Registration {
 impl Registration {
     /// Registers a follower that may read any version from now on.
     pub fn begin(volume: &Arc<dyn Volume>, database: DatabaseId) -> Result<Self> {
-        let name = format!("{PREFIX}{:016x}", rand::random::<u64>());
+        let name = format!("{PREFIX}{:016x}", u64::from_le_bytes(random()?));
         let access = Access { write: true, create_new: true, ..Access::default() };
         volume.close(volume.open(&name, access)?)?;
         let said = Registered { epoch: 0, count: 0 };

@@ -173,7 +173,7 @@ impl MergeOperator for AddI64 {
     }
 
     fn check(&self, operand: &[u8]) -> Result<(), String> {
-        check_number(operand)
+        Clamped::of(operand).map_or_else(|| check_number(operand), |_| Ok(()))
     }
 
     fn apply(&self, value: Option<&[u8]>, operand: &[u8]) -> Result<Vec<u8>, String> {

@@ -152,7 +152,7 @@ fn writers_at_the_same_time_do_not_count_on_the_same_bytes_of_the_reserve() {
                     })
                 })
                 .collect();
-            // Until each has been refused, or waits for the log, for the leader or for the place.
+            // Until each has been refused, or waits for the log, for the leader or for the lock of commits without a sync.
             let mut waiting = 0;
             while waiting < WRITERS {
                 waiting = match durability {
@@ -160,7 +160,7 @@ fn writers_at_the_same_time_do_not_count_on_the_same_bytes_of_the_reserve() {
                         let queue = engine.commits.queues.durable.inner.lock();
                         queue.waiters.len() + usize::from(queue.has_leader)
                     }
-                    _ => engine.commits.queues.place.threads(),
+                    _ => engine.commits.queues.unsynced.threads(),
                 };
                 waiting += writers.iter().filter(|writer| writer.is_finished()).count();
             }

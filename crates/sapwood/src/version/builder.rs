@@ -377,9 +377,8 @@ impl<'a> VersionBuilder<'a> {
         }
     }
 
-    /// All records in leaves of this segment that have expired are removed with the edit.
-    pub fn clear_expired(&mut self, segment: u64) {
-        let now = self.base.clock;
+    /// All records in leaves of this segment that had expired by `now` are removed with the edit.
+    pub fn clear_expired(&mut self, segment: u64, now: u64) {
         let of_segment = self.expiring_in(segment);
         *of_segment = of_segment.without_expired(now);
     }

@@ -108,28 +108,39 @@ impl LogSince {
                 Found::Record(head, body) => {
                     if head.first_seq != self.next_seq {
                         // Between two operations of a commit, where no reader was.
+                        self.begin_anew();
                         return Ok(Since::Beyond { last: head.first_seq - 1 });
                     }
-                    self.next_seq = head.next_seq();
-                    let record = walker.decrypt(&self.encryption, &head, body)?;
-                    return Ok(Since::Record(record));
+                    let decrypted = walker.decrypt(&self.encryption, &head, body);
+                    match decrypted {
+                        Ok(_) => self.next_seq = head.next_seq(),
+                        Err(_) => self.begin_anew(),
+                    }
+                    return decrypted.map(Since::Record);
                 }
                 Found::Bad(flaw) => return Err(flaw.at(file_name(walker.header.generation), walker.at)),
                 Found::End => {
                     let follow = walker.follow;
                     let (generation, offset) = (walker.header.generation, walker.at);
+                    let link = self.links.pop_front();
+                    if link.is_none() && follow.next_seq < self.next_seq {
+                        self.begin_anew();
+                        return Ok(Since::Beyond { last: follow.next_seq - 1 });
+                    }
                     self.at = Some(Place { generation, offset, epoch: follow.epoch });
                     self.walker = None;
-                    match self.links.pop_front() {
-                        Some(link) => self.walk(&link, Some(follow), HEADER_LEN as u64)?,
-                        None if follow.next_seq < self.next_seq => {
-                            return Ok(Since::Beyond { last: follow.next_seq - 1 });
-                        }
-                        None => {}
+                    if let Some(link) = link {
+                        self.walk(&link, Some(follow), HEADER_LEN as u64)?;
                     }
                 }
             }
         }
+    }
+
+    /// What comes next is looked for from the beginning when it is asked for again, and told again.
+    fn begin_anew(&mut self) {
+        (self.walker, self.at) = (None, None);
+        self.links.clear();
     }
 
     /// Finds the files that have what comes next. `None`: it can be read.

@@ -210,3 +210,24 @@ fn a_queue_between_threads_loses_nothing() {
     });
     assert!(queue.first().expect("reads").is_none());
 }
+
+/// A value that came and went since is there for readers of the time between.
+#[test]
+fn a_range_that_an_older_reader_finds_empty_hides_no_value_that_came_later() {
+    for removes_range in [false, true] {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let db = open(&volume);
+        let keyspace = db.keyspace("main").expect("a keyspace");
+        (0..10u8).for_each(|number| keyspace.remove([number]).expect("commits"));
+        let before = db.snapshot();
+        keyspace.insert([20], "value").expect("commits");
+        let between = db.snapshot();
+        let removed = if removes_range { keyspace.remove_range([15]..[25]) } else { keyspace.remove([20]) };
+        removed.expect("commits");
+        // The range is noted.
+        assert_eq!(before.iter(&keyspace).count(), 0);
+        assert_eq!(between.iter(&keyspace).count(), 1);
+        assert_eq!(between.iter(&keyspace).rev().count(), 1);
+        assert_eq!(keyspace.iter().count(), 0);
+    }
+}

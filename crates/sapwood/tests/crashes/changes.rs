@@ -458,13 +458,51 @@ fn positions_of_other_histories_are_refused() {
     // Ahead of everything, and between two operations of a batch.
     let plain = db.keyspace("plain").expect("a keyspace");
     db.batch().insert(&plain, "a", "1").insert(&plain, "b", "2").commit().expect("commits");
-    for seq in [4, 6, u64::MAX] {
+    for seq in [4, 100, u64::MAX] {
         let mut bytes = position.to_bytes();
         bytes[16..24].copy_from_slice(&seq.to_le_bytes());
         let forged = ChangesPosition::from_bytes(&bytes).expect("a position");
-        let told = db.changes(&forged).expect("begins").next();
-        assert!(matches!(told, Some(Err(Error::OtherHistory { .. }))), "{seq}: {told:?}");
+        let mut reader = db.changes(&forged).expect("begins");
+        // What is told once is told again, also when there is more.
+        for more in [false, false, true] {
+            if more {
+                plain.insert("c", seq.to_string()).expect("commits");
+            }
+            let told = reader.next();
+            assert!(matches!(told, Some(Err(Error::OtherHistory { .. }))), "{seq}: {told:?}");
+            assert!(reader.next().is_none(), "an error is the end");
+            let waited = reader.wait(Duration::ZERO);
+            assert!(matches!(waited, Err(Error::OtherHistory { .. })), "{seq}: {waited:?}");
+        }
     }
+}
+
+/// A transaction commits several operands of a key as one, which a replica has to take.
+#[test]
+fn operands_that_were_combined_can_be_merged_into_a_replica() {
+    let (volume, replica) = (Simulated::new(1), Simulated::new(2));
+    let open = |volume: &Simulated| {
+        let shared: Arc<dyn Volume> = Arc::new(volume.clone());
+        let db = Database::builder().memory(4 << 20).keep_changes(MB).open_on(shared).expect("opens");
+        let options = KeyspaceOptions::new().merge(sapwood::merge::AddI64);
+        let sums = db.keyspace_with("sums", options).expect("a keyspace");
+        (db, sums)
+    };
+    let ((db, sums), (_copy, copied)) = (open(&volume), open(&replica));
+    let (_, position) = db.snapshot_for_changes().expect("a position");
+    db.transact(|tx| {
+        tx.merge(&sums, "k", 5i64.to_be_bytes())?;
+        tx.merge(&sums, "k", (-3i64).to_be_bytes())
+    })
+    .expect("commits");
+    for change in db.changes(&position).expect("begins") {
+        let Change::Commit(commit) = change.expect("a change") else { panic!("a commit") };
+        for operation in commit.operations() {
+            let CommittedOperation::Merge { key, operand, .. } = operation else { panic!("a merge") };
+            copied.merge(key, operand).expect("takes it");
+        }
+    }
+    assert_eq!(copied.get("k").expect("reads").expect("a record"), 2i64.to_be_bytes());
 }
 
 /// Each byte of what is kept is flipped: what is told before that is right, and then the file is named.

@@ -56,6 +56,46 @@ fn what_is_promised_after_it_survives_a_power_loss() {
     assert!(failed > seeds * 5 / 6 && points > seeds * 5, "{failed} failed syncs, {points} points");
 }
 
+/// The session before it ended properly, so that `CURRENT` named all of the manifest; the one in which it fails wrote nodes and no edit.
+#[test]
+fn nodes_whose_sync_failed_are_not_written_behind_by_the_next_session() {
+    for seed in 0..20 {
+        let mut volume = Simulated::new(seed).without_direct();
+        let value = |number: u32| [number as u8; 100];
+        let fill = |db: &Database, of: u32| {
+            let (keyspace, mut batch) = (db.keyspace("main").expect("a keyspace"), db.batch());
+            (of..3000)
+                .step_by(3)
+                .for_each(|number| _ = batch.insert(&keyspace, number.to_be_bytes(), value(number)));
+            batch.durability(Durability::Immediate).commit().expect("commits");
+        };
+        let db = open(&volume).expect("opens");
+        fill(&db, 0);
+        db.flush().expect("flushes");
+        db.close().expect("closes");
+        let db = open(&volume).expect("opens");
+        fill(&db, 1);
+        volume.fail_nth(Filter::kinds([OperationKind::Sync]).file("data"), 1, Fault::Error, Repeat::Once);
+        db.flush().expect_err("the sync fails");
+        assert_eq!(volume.fired(), 1);
+        drop(db);
+        volume = volume.crash();
+        let db = open(&volume).expect("opens");
+        fill(&db, 2);
+        db.flush().expect("flushes");
+        for image in 0..3 {
+            let db = open(&volume.power_loss(image)).expect("opens");
+            db.check().unwrap_or_else(|error| panic!("seed {seed}, image {image}: {error}"));
+            let found = db.keyspace("main").expect("a keyspace").iter().map(|item| item.expect("a record"));
+            assert!(
+                found
+                    .map(|(key, found)| (key.to_vec(), found.to_vec()))
+                    .eq((0..3000u32).map(|number| (number.to_be_bytes().to_vec(), value(number).to_vec())))
+            );
+        }
+    }
+}
+
 /// A checker that reads the page cache says sound, and after the next power loss the database does not open.
 #[test]
 fn a_check_finds_what_it_has_lost() {

@@ -104,6 +104,28 @@ fn a_child_that_uses_its_copy_is_told_so() {
     assert_eq!(count(&path, 0), 2);
 }
 
+/// Two children of one process had the same random numbers, so the same ids of databases, and nonces.
+#[test]
+fn databases_of_two_children_have_ids_of_their_own() {
+    if !is_alone("forked::databases_of_two_children_have_ids_of_their_own") {
+        return;
+    }
+    let dir = scratch();
+    drop(open(&dir.path().join("parent")));
+    let ids = ["one", "other"].map(|name| {
+        let path = dir.path().join(name);
+        assert!(in_child(|| {
+            let (db, keyspace) = open(&path);
+            let worked = put(&db, &keyspace, 0).is_ok();
+            drop(keyspace);
+            worked && db.close().is_ok()
+        }));
+        // Where the format has it.
+        std::fs::read(path.join("CURRENT")).unwrap()[12..28].to_vec()
+    });
+    assert_ne!(ids[0], ids[1]);
+}
+
 /// The child may open others, and its own child is no part of it either. The threads of its parent, which wait for work in that
 /// process, shall not be in the way of the child's: they were, if these took over their memory.
 fn other_is_fine(path: &Path) -> bool {

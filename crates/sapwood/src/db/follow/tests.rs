@@ -12,7 +12,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -539,6 +539,90 @@ fn where_a_follower_cannot_register_it_reads_what_is_there() {
     let held = seen.held();
     rewrite(&mut ground);
     is_too_old(&mut seen, &held);
+}
+
+/// Does something when `CURRENT` is opened next. Followers cannot register: a writer that finds the disk full would end that.
+struct Between {
+    inner: Simulated,
+    work: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl PassThrough for Between {
+    fn inner(&self) -> &dyn Volume {
+        &self.inner
+    }
+
+    fn open(&self, name: &str, access: Access) -> psync::Result<FileId> {
+        let work = if name == "CURRENT" { self.work.lock().unwrap().take() } else { None };
+        work.into_iter().for_each(|work| work());
+        PassThrough::open(&Unwritable(self.inner.clone()), name, access)
+    }
+}
+
+/// A commit was seen in half whose other half was still in the queue, when the writer had changed to another manifest after the follower
+/// had read how far the log is durable.
+#[test]
+fn a_manifest_that_comes_between_two_reads_shows_no_part_of_a_commit() {
+    let shown = (1..6).filter(|nth| manifest_between_two_reads(*nth)).count();
+    assert!(shown > 0, "a part of a queue was in the trees");
+}
+
+/// The writer's flush ends with its `nth` edit. Returns whether a part of the queue was in the trees by then.
+fn manifest_between_two_reads(nth: u64) -> bool {
+    let mut ground = Ground::new(1);
+    ground.db.take().unwrap().close().unwrap();
+    // So much that a batch takes several portions.
+    let builder_of_much = builder().memory(64 << 20).compression(crate::Compression::None);
+    ground.db = Some(builder_of_much.open_on(Arc::new(ground.volume.clone())).unwrap());
+    (0..150).for_each(|_| ground.commit(Durability::Immediate).unwrap());
+    ground.db().flush().unwrap();
+    let between = Arc::new(Between { inner: ground.volume.clone(), work: Mutex::default() });
+    let db = builder().follow(true).open_on(between.clone()).unwrap();
+    let mut seen = Seen { db, commits: 0, model: Model::default() };
+    seen.check(&ground);
+    let mut changes: Vec<_> = (0..KEYS).map(|number| Change::Insert(key(number), vec![b'n'; 1000])).collect();
+    changes.push(Change::Insert(COUNTER.to_vec(), (ground.commits() + 1).to_be_bytes().to_vec()));
+    let (writer, main, volume) = (ground.db().clone(), ground.main(), ground.volume.clone());
+    let mut batch = writer.batch();
+    for change in &changes {
+        let Change::Insert(key, value) = change else { unreachable!() };
+        batch.insert(&main, key, value);
+    }
+    batch.durability(Durability::Buffered);
+    let manifest =
+        |db: &Database| db.handle.engine.publisher.manifest_for_test().as_ref().unwrap().current().manifest;
+    let work = {
+        let writer = writer.clone();
+        move || {
+            batch.commit().unwrap();
+            // In small portions, of which a later one has no space.
+            writer.handle.engine.flush.shortage.failed(0);
+            let writes = Filter::kinds([OperationKind::Write]).file("manifest-");
+            volume.fail_nth(writes, nth, Fault::NoSpace, Repeat::Sticky);
+            _ = writer.flush();
+            volume.clear_faults();
+            let before = manifest(&writer);
+            for number in 0.. {
+                let names = (0..200).map(|of| format!("{number} {of} {}", "long ".repeat(40)));
+                writer.create_keyspaces(names).unwrap();
+                if manifest(&writer) > before {
+                    break;
+                }
+            }
+        }
+    };
+    *between.work.lock().unwrap() = Some(Box::new(work));
+    seen.db.refresh().unwrap();
+    assert!(between.work.lock().unwrap().is_none());
+    let state = writer.handle.engine.state.load_full();
+    let is_in_part = state.frozen.as_ref().is_some_and(|frozen| !frozen.is_whole());
+    drop(state);
+    ground.history.0.push(changes);
+    seen.check(&ground);
+    ground.db().flush().unwrap();
+    ground.all_durable();
+    seen.refresh(&ground);
+    is_in_part
 }
 
 /// Damage of what the registration covers is damage.

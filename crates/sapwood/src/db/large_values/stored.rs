@@ -15,6 +15,7 @@
 
 use crate::bytecode::{Reader, put_varint};
 use crate::error::{DATA, Error, Result};
+use crate::random::random;
 use bytes::Bytes;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -46,13 +47,11 @@ pub(crate) struct LargeIds {
     last: AtomicU64,
 }
 
-impl Default for LargeIds {
-    fn default() -> Self {
-        Self { process: rand::random(), last: AtomicU64::new(0) }
-    }
-}
-
 impl LargeIds {
+    pub fn new() -> Result<Self> {
+        Ok(Self { process: u64::from_le_bytes(random()?), last: AtomicU64::new(0) })
+    }
+
     pub fn next(&self) -> LargeId {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_micros() as u64);
         let later = |last: u64| last.saturating_add(1).max(now);
@@ -218,7 +217,7 @@ mod tests {
 
     #[test]
     fn ids_ascend_and_tell_their_process() {
-        let (one, other) = (LargeIds::default(), LargeIds::default());
+        let (one, other) = (LargeIds::new().unwrap(), LargeIds::new().unwrap());
         let ids: Vec<_> = (0..1000).map(|_| one.next()).collect();
         assert!(ids.is_sorted_by(|a, b| a < b));
         assert!(one.made(ids[7]) && !other.made(ids[7]));

@@ -4,9 +4,11 @@ use crate::merge::{AddU64, Append, MergeOperator};
 use crate::version::manifest::file_name;
 use crate::{Database, Durability, Error, Keyspace, KeyspaceOptions};
 use proptest::prelude::*;
-use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
+use psync::{Fault, FileId, Filter, OperationKind, PassThrough, Repeat, Simulated, Volume};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 fn open(volume: &Simulated) -> Database {
     let shared: Arc<dyn Volume> = Arc::new(volume.clone());
@@ -255,6 +257,85 @@ fn operands_come_once_whatever_a_crash_leaves_of_a_flush() {
         assert_eq!(db.check().unwrap().records as usize, model.len());
     }
     assert!(seen[1] > 5 && seen[2] > 2, "flushes had begun: {seen:?}");
+}
+
+/// The sync of a durable commit takes as long as another thread says.
+struct Gated {
+    inner: Simulated,
+    gate: Mutex<Option<(Sender<()>, Receiver<()>)>>,
+}
+
+impl PassThrough for Gated {
+    fn inner(&self) -> &dyn Volume {
+        &self.inner
+    }
+
+    fn sync(&self, file: FileId) -> psync::Result<()> {
+        if let Some((begun, open)) = self.gate.lock().unwrap().take() {
+            begun.send(()).unwrap();
+            open.recv().unwrap();
+        }
+        self.inner().sync(file)
+    }
+}
+
+/// What passes by a commit that is being synced is visible before it, and behind it in the log: its operations have other numbers
+/// there than in the queue. The log is replayed over a part of what the queue has brought to the trees.
+#[test]
+fn operands_come_once_beside_a_commit_that_is_synced() {
+    const KEYS: u16 = 3000;
+    let loaded = Simulated::new(1);
+    let builder = || Database::builder().memory(64 << 20).background_threads(0);
+    let db = builder().open_on(Arc::new(loaded.clone()) as Arc<dyn Volume>).unwrap();
+    appending(&db).ingest((0..KEYS).map(|number| (key(number), [b'.'; 1000]))).unwrap();
+    drop(db);
+    let mut begun_flushes = 0;
+    for (seed, behind) in (0..12u64).map(|seed| (seed, 1 + seed as usize % 3)) {
+        let volume = loaded.power_loss(seed);
+        let gated = Arc::new(Gated { inner: volume.clone(), gate: Mutex::default() });
+        let db = builder().open_on(gated.clone() as Arc<dyn Volume>).unwrap();
+        let (keyspace, other) = (appending(&db), db.keyspace("other").unwrap());
+        other.insert("before", "").unwrap();
+        let (begins, has_begun) = channel();
+        let (opens, is_open) = channel();
+        *gated.gate.lock().unwrap() = Some((begins, is_open));
+        std::thread::scope(|scope| {
+            let durable = scope.spawn(|| other.insert("durable", "").unwrap());
+            has_begun.recv().unwrap();
+            let passing = scope.spawn(|| {
+                for operand in [b'a'; 2] {
+                    let mut batch = db.batch();
+                    (0..KEYS).for_each(|number| _ = batch.merge(&keyspace, key(number), [operand; 200]));
+                    batch.durability(Durability::Buffered).commit().unwrap();
+                }
+            });
+            // Commits that may pass by have done so; others wait for the sync.
+            let began = Instant::now();
+            while !passing.is_finished() && began.elapsed() < Duration::from_millis(300) {
+                std::thread::yield_now();
+            }
+            opens.send(()).unwrap();
+            durable.join().unwrap();
+            passing.join().unwrap();
+        });
+        db.sync().unwrap();
+        let manifest = db.handle.engine.publisher.manifest_for_test().as_ref().unwrap().current().manifest;
+        let writes = Filter::kinds([OperationKind::Write]).file(file_name(manifest));
+        volume.fail_nth(writes, 1 + behind as u64, Fault::Error, Repeat::Once);
+        db.handle.engine.flush.shortage.failed(0);
+        _ = db.flush();
+        drop((keyspace, other, db));
+        let volume = volume.power_loss(seed);
+        let db = open(&volume);
+        begun_flushes += db.handle.engine.state.load().version.begun_flushes.len();
+        let model: Model = (0..KEYS)
+            .map(|number| (key(number).to_vec(), [vec![b'.'; 1000], vec![b'a'; 400]].concat()))
+            .collect();
+        check(appending(&db).iter(), &model);
+        db.flush().unwrap();
+        check(appending(&db).iter(), &model);
+    }
+    assert!(begun_flushes > 3, "flushes had begun: {begun_flushes}");
 }
 
 #[test]

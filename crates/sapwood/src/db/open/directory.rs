@@ -127,7 +127,7 @@ pub(super) fn create(
     let data = volume.open(pager::FILE, access)?;
     volume.sync(data)?;
     volume.close(data)?;
-    let database = DatabaseId::random();
+    let database = DatabaseId::random()?;
     let encryption = Encryption::create(&**volume, database, options.key())?;
     let wal = WalWriter::create(Arc::clone(volume), database, &Tail::none())?;
     let version = Version { wal_high: wal.generation(), ..Version::empty(options.span()) };

@@ -160,3 +160,42 @@ fn many_threads_count_in_one_record_and_none_is_lost() {
     });
     assert_eq!(keyspace.get("n").unwrap().unwrap(), &800u32.to_be_bytes());
 }
+
+/// Whoever tells of keyspaces makes all before it durable, with locks that the turn's thread may want, and must not wait for a leader
+/// who waits for the turn.
+#[test]
+fn keyspaces_are_told_of_while_a_leader_waits_for_the_turn() {
+    let builder = Database::builder().memory(4 << 20).keep_changes(1 << 20);
+    let db = builder.open_on(Arc::new(Simulated::new(1))).unwrap();
+    let keyspace = db.keyspace("main").unwrap();
+    std::thread::scope(|scope| {
+        let (mut waiting, commits) = (None, &db.handle.engine.commits);
+        in_turn(&db, |tx| {
+            if commits.queues.turn.is_mine() {
+                let commit = scope.spawn(|| keyspace.insert("durable", "1").unwrap());
+                while !commits.queues.durable.inner.lock().has_leader {
+                    std::thread::yield_now();
+                }
+                waiting = Some(commit);
+                let others = [
+                    scope.spawn(|| drop(db.keyspace("new").unwrap())),
+                    scope.spawn(|| {
+                        assert_eq!(db.keyspace("ingested").unwrap().ingest([("k", "v")]).unwrap(), 1)
+                    }),
+                    scope.spawn(|| _ = db.drop_keyspace("new").unwrap()),
+                ];
+                let began = std::time::Instant::now();
+                while !others.iter().all(|other| other.is_finished()) && began.elapsed().as_secs() < 20 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                let done = others.iter().filter(|other| other.is_finished()).count();
+                tx.insert(&keyspace, "in turn", done.to_string())?;
+                return Ok(done);
+            }
+            Ok(3)
+        })
+        .map(|done| assert_eq!(done, 3, "the others wait for the turn"))
+        .unwrap();
+        waiting.unwrap().join().unwrap();
+    });
+}

@@ -1,16 +1,19 @@
-//! The place of the one thread that commits what needs no sync: a mutex with eventual fairness.
+//! The lock that a thread holds while it commits what needs no sync: a mutex with eventual fairness.
 //!
-//! A thread that finds the place free takes it, whoever waits: to wake a thread takes longer than such a commit, and if each left
-//! the place to the first that waits, no thread would commit until that is awake. But after each [`HANDED_ON_AFTER`] the place is
+//! A thread that finds the lock free takes it, whoever waits: to wake a thread takes longer than such a commit, and if each left
+//! the lock to the first that waits, no thread would commit until that is awake. But after each [`HANDED_ON_AFTER`] the lock is
 //! handed to the thread that has waited longest, so that no thread waits for ever.
 //!
 //! ```text
-//! enter ──(free, or free again soon)──────────────────────────────▶ place
-//!    └────(taken)──▶ sleeps, in order ──(woken: takes it if it is free, or is handed it)──▶ place
+//! lock ──(free, or free again soon)───────────────────────────────▶ holds it
+//!    └───(held)──▶ sleeps, in order ──(woken: takes it if it is free, or is handed it)──▶ holds it
 //! ```
+//! The standard library's mutex is not fair. That of parking_lot is, in the same way, but queues its threads in a table of the process,
+//! which a forked child inherits with threads that are not there (`psync`'s `lock.rs`).
+//!
 //! Invariants:
-//! 1. `is_taken` as long as a thread has the place, and while it is handed on.
-//! 2. If the place is free, no thread waits, or one of those that wait is awake.
+//! 1. `is_held` as long as a thread holds the lock, and while it is handed on.
+//! 2. If the lock is free, no thread waits, or one of those that wait is awake.
 
 use crate::lock_order::{Guard, RankedMutex, rank};
 use crate::watchdog;
@@ -20,18 +23,18 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::Se
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// While threads wait, one of them is handed the place so often: some hundred commits, so that waking it costs little of their time.
+/// While threads wait, one of them is handed the lock so often: some hundred commits, so that waking it costs little of their time.
 const HANDED_ON_AFTER: Duration = Duration::from_micros(500);
-/// How often a thread looks whether the place is free before it sleeps: some microseconds, a commit or two.
+/// How often a thread looks whether the lock is free before it sleeps: some microseconds, a commit or two.
 const LOOKS: u32 = 100;
 
 /// See the module documentation.
 #[derive(Default)]
-pub(crate) struct CommitPlace {
-    is_taken: AtomicBool,
+pub(crate) struct CommitLock {
+    is_held: AtomicBool,
     /// Threads in `waiting`.
     count: AtomicUsize,
-    waiting: RankedMutex<rank::CommitPlaceWaiting, Waiting>,
+    waiting: RankedMutex<rank::CommitLockWaiting, Waiting>,
 }
 
 #[derive(Default)]
@@ -44,49 +47,49 @@ struct Waiter {
     thread: Thread,
     /// Whether it looks again before it sleeps.
     is_awake: AtomicBool,
-    /// It was handed the place, and is in the queue no more.
-    has_place: AtomicBool,
+    /// It was handed the lock, and is in the queue no more.
+    has_lock: AtomicBool,
 }
 
-/// The place. It is free again when this is dropped.
-pub(crate) struct Taken<'p>(&'p CommitPlace);
+/// The lock, held. It is free again when this is dropped.
+pub(crate) struct Held<'l>(&'l CommitLock);
 
-impl Drop for Taken<'_> {
+impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.0.leave();
+        self.0.unlock();
     }
 }
 
-impl CommitPlace {
-    /// Waits for the place, and takes it.
+impl CommitLock {
+    /// Waits for the lock, and takes it.
     #[track_caller]
-    pub fn enter(&self) -> Guard<rank::CommitPlace, Taken<'_>> {
+    pub fn lock(&self) -> Guard<rank::CommitLock, Held<'_>> {
         Guard::take(|| {
             if !self.take() && !(0..LOOKS).any(|_| self.look()) {
                 self.wait();
             }
-            Taken(self)
+            Held(self)
         })
     }
 
-    /// The thread that has the place, and those that wait.
+    /// The thread that holds the lock, and those that wait.
     #[cfg(test)]
     pub fn threads(&self) -> usize {
-        self.count.load(SeqCst) + usize::from(self.is_taken.load(SeqCst))
+        self.count.load(SeqCst) + usize::from(self.is_held.load(SeqCst))
     }
 
     fn take(&self) -> bool {
-        self.is_taken.compare_exchange(false, true, SeqCst, Relaxed).is_ok()
+        self.is_held.compare_exchange(false, true, SeqCst, Relaxed).is_ok()
     }
 
     fn look(&self) -> bool {
         std::hint::spin_loop();
-        !self.is_taken.load(Relaxed) && self.take()
+        !self.is_held.load(Relaxed) && self.take()
     }
 
     fn wait(&self) {
         let is_awake = AtomicBool::new(true);
-        let waiter = Waiter { thread: std::thread::current(), is_awake, has_place: AtomicBool::new(false) };
+        let waiter = Waiter { thread: std::thread::current(), is_awake, has_lock: AtomicBool::new(false) };
         let waiter = Arc::new(waiter);
         let mut waiting = self.waiting.lock();
         if waiting.threads.is_empty() {
@@ -96,7 +99,7 @@ impl CommitPlace {
         self.count.fetch_add(1, SeqCst);
         drop(waiting);
         loop {
-            if waiter.has_place.load(SeqCst) {
+            if waiter.has_lock.load(SeqCst) {
                 return;
             }
             if self.take() || (0..LOOKS).any(|_| self.look()) {
@@ -105,38 +108,38 @@ impl CommitPlace {
                 return;
             }
             waiter.is_awake.store(false, SeqCst);
-            // Whoever left the place before that did not wake this thread.
-            if self.is_taken.load(SeqCst) && !waiter.has_place.load(SeqCst) {
-                watchdog::park("the place of a commit");
+            // Whoever left the lock before that did not wake this thread.
+            if self.is_held.load(SeqCst) && !waiter.has_lock.load(SeqCst) {
+                watchdog::park("the lock of commits without a sync");
             }
             waiter.is_awake.store(true, SeqCst);
         }
     }
 
-    fn leave(&self) {
-        let mut has_place = true;
+    fn unlock(&self) {
+        let mut has_lock = true;
         if self.count.load(Relaxed) == 0 {
-            self.is_taken.store(false, SeqCst);
-            has_place = false;
+            self.is_held.store(false, SeqCst);
+            has_lock = false;
             if self.count.load(SeqCst) == 0 {
                 return;
             }
         }
         let mut waiting = self.waiting.lock();
         let now = Instant::now();
-        if has_place
+        if has_lock
             && waiting.handed_on.is_none_or(|before| now - before > HANDED_ON_AFTER)
             && let Some(first) = waiting.threads.pop_front()
         {
             self.count.fetch_sub(1, SeqCst);
             waiting.handed_on = Some(now);
             drop(waiting);
-            first.has_place.store(true, SeqCst);
+            first.has_lock.store(true, SeqCst);
             first.thread.unpark();
             return;
         }
-        if has_place {
-            self.is_taken.store(false, SeqCst);
+        if has_lock {
+            self.is_held.store(false, SeqCst);
         }
         let asleep = waiting.threads.front().filter(|first| !first.is_awake.swap(true, SeqCst)).cloned();
         drop(waiting);
@@ -151,17 +154,17 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicU64;
 
-    /// More threads than processors, so that many sleep, and are woken or handed the place.
+    /// More threads than processors, so that many sleep, and are woken or handed the lock.
     #[test]
-    fn one_thread_at_a_time_has_the_place() {
+    fn one_thread_at_a_time_holds_the_lock() {
         const THREADS: u64 = if cfg!(miri) { 4 } else { 8 };
         const TURNS: u64 = if cfg!(miri) { 40 } else { 20_000 };
-        let (place, counter) = (CommitPlace::default(), AtomicU64::new(0));
+        let (lock, counter) = (CommitLock::default(), AtomicU64::new(0));
         std::thread::scope(|scope| {
             for _ in 0..THREADS {
                 scope.spawn(|| {
                     for turn in 0..TURNS {
-                        let _taken = place.enter();
+                        let _held = lock.lock();
                         let before = counter.load(Relaxed);
                         if turn % 1000 == 0 {
                             std::thread::yield_now();
@@ -172,33 +175,33 @@ mod tests {
             }
         });
         assert_eq!(counter.into_inner(), THREADS * TURNS);
-        assert_eq!(place.threads(), 0);
-        assert!(place.waiting.lock().threads.is_empty());
+        assert_eq!(lock.threads(), 0);
+        assert!(lock.waiting.lock().threads.is_empty());
     }
 
-    /// The place is left just when a thread goes to sleep, and no other thread comes that would wake it later.
+    /// The lock is left just when a thread goes to sleep, and no other thread comes that would wake it later.
     #[test]
-    fn a_thread_does_not_sleep_when_the_place_is_free() {
+    fn a_thread_does_not_sleep_when_the_lock_is_free() {
         const ROUNDS: u32 = if cfg!(miri) { 20 } else { 40_000 };
-        let (place, begin) = (CommitPlace::default(), std::sync::Barrier::new(2));
-        let (taken, mut longest) = (AtomicBool::new(false), Duration::ZERO);
+        let (lock, begin) = (CommitLock::default(), std::sync::Barrier::new(2));
+        let (held, mut longest) = (AtomicBool::new(false), Duration::ZERO);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for round in 0..ROUNDS {
                     begin.wait();
-                    let _taken = place.enter();
-                    taken.store(true, SeqCst);
+                    let _held = lock.lock();
+                    held.store(true, SeqCst);
                     // Twice as long as the other one looks, before it waits and then again.
                     (0..round.wrapping_mul(7) % (4 * LOOKS)).for_each(|_| std::hint::spin_loop());
                 }
             });
             for _ in 0..ROUNDS {
                 begin.wait();
-                while !taken.swap(false, SeqCst) {
+                while !held.swap(false, SeqCst) {
                     std::hint::spin_loop();
                 }
                 let began = Instant::now();
-                drop(place.enter());
+                drop(lock.lock());
                 longest = longest.max(began.elapsed());
             }
         });
@@ -208,49 +211,49 @@ mod tests {
 
     /// One that always comes back before a thread that sleeps is awake.
     #[test]
-    fn a_thread_that_waits_is_handed_the_place() {
-        let (place, is_done) = (CommitPlace::default(), AtomicBool::new(false));
+    fn a_thread_that_waits_is_handed_the_lock() {
+        let (lock, is_done) = (CommitLock::default(), AtomicBool::new(false));
         std::thread::scope(|scope| {
-            let mut taken = Some(place.enter());
+            let mut held = Some(lock.lock());
             scope.spawn(|| {
-                drop(place.enter());
+                drop(lock.lock());
                 is_done.store(true, SeqCst);
             });
-            let waiter = || place.waiting.lock().threads.front().map(|first| first.is_awake.load(SeqCst));
+            let waiter = || lock.waiting.lock().threads.front().map(|first| first.is_awake.load(SeqCst));
             while waiter() != Some(false) {
                 std::thread::yield_now();
             }
-            // As if it were awake, so that it is not woken: it has the place only if that is handed to it.
-            place.waiting.lock().threads[0].is_awake.store(true, SeqCst);
+            // As if it were awake, so that it is not woken: it has the lock only if that is handed to it.
+            lock.waiting.lock().threads[0].is_awake.store(true, SeqCst);
             let began = Instant::now();
             while !is_done.load(SeqCst) {
-                drop(taken.take());
-                taken = Some(place.enter());
+                drop(held.take());
+                held = Some(lock.lock());
             }
             // In a debug build it looks again after ten seconds, to be reported.
-            assert!(began.elapsed() < Duration::from_secs(8), "it was not handed the place");
+            assert!(began.elapsed() < Duration::from_secs(8), "it was not handed the lock");
         });
     }
 
     /// In the order in which they came.
     #[test]
-    fn threads_that_wait_are_handed_the_place_in_their_order() {
-        let (place, order) = (CommitPlace::default(), std::sync::Mutex::new(Vec::new()));
+    fn threads_that_wait_are_handed_the_lock_in_their_order() {
+        let (lock, order) = (CommitLock::default(), std::sync::Mutex::new(Vec::new()));
         std::thread::scope(|scope| {
-            let taken = place.enter();
+            let held = lock.lock();
             for number in 0..5 {
-                let (place, order) = (&place, &order);
+                let (lock, order) = (&lock, &order);
                 scope.spawn(move || {
-                    let _taken = place.enter();
+                    let _held = lock.lock();
                     order.lock().unwrap().push(number);
                     std::thread::sleep(2 * HANDED_ON_AFTER);
                 });
-                while place.waiting.lock().threads.len() <= number {
+                while lock.waiting.lock().threads.len() <= number {
                     std::thread::yield_now();
                 }
             }
             std::thread::sleep(2 * HANDED_ON_AFTER);
-            drop(taken);
+            drop(held);
         });
         assert_eq!(order.into_inner().unwrap(), [0, 1, 2, 3, 4]);
     }
