@@ -12,15 +12,16 @@
 //! 1. A command is in one proposal, and is answered by that proposal's result.
 //! 2. A proposal has at most `bytes_max` bytes of commands, or one command, so it is no longer than the longest command that is let in.
 //! 3. A command whose caller has gone is not proposed any more; one that was proposed may be written all the same.
-//! 4. The numbers that the commands of an entry are applied with ascend within it, and are less than those of the next entry.
+//! 4. A proposal that openraft never answers, since another leader has come, keeps no other from being made.
+//! 5. The numbers that the commands of an entry are applied with ascend within it, and are less than those of the next entry.
 
 use crate::machine::{Apply, Machine};
 use openraft::error::{ClientWriteError, Fatal, RaftError};
 use openraft::impls::OneshotResponder;
-use openraft::{Raft, RaftTypeConfig};
+use openraft::{Raft, RaftTypeConfig, ServerState};
 use sapwood::KeyspaceOptions;
 use std::sync::Arc;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 /// Bits of a command's number that say which one of its entry it is.
 const PLACE_BITS: u32 = 16;
@@ -100,10 +101,13 @@ pub struct BatchWriter<C: RaftTypeConfig, M: Machine> {
     queue: mpsc::Sender<Waiting<C, M>>,
 }
 
+/// To whoever waits for the answer to a command.
+type Answer<C, M> = oneshot::Sender<Result<<M as Machine>::Answer, WriteError<C>>>;
+
 /// A command, and who waits for its answer.
 struct Waiting<C: RaftTypeConfig, M: Machine> {
     command: M::Command,
-    answer: oneshot::Sender<Result<M::Answer, WriteError<C>>>,
+    answer: Answer<C, M>,
 }
 
 impl<C: RaftTypeConfig, M: Machine> Clone for BatchWriter<C, M> {
@@ -127,6 +131,9 @@ where
 
     /// Writes a command, and returns its answer once it is durable on a majority and applied here. If the caller does not wait for that, the
     /// command may be written all the same, unless it has not been proposed yet: then it is not.
+    ///
+    /// Do not wait without a limit: a leader that reaches no majority has no answer, nor has one that was replaced, and is sent a snapshot in
+    /// place of what it had proposed ([openraft's issue 1761](https://github.com/databendlabs/openraft/issues/1761)).
     ///
     /// # Errors
     /// Those of [`Raft::client_write`]. As there, the command may have been written, or may still be.
@@ -177,18 +184,52 @@ async fn propose_all<C, M>(
         if commands.is_empty() {
             continue;
         }
-        let raft = raft.clone();
-        tokio::spawn(async move {
-            let written = raft.client_write(commands).await;
-            drop(permit);
-            match written {
-                // Whoever has gone does not need it.
-                Ok(written) => {
-                    answers.into_iter().zip(written.data).for_each(|(to, answer)| drop(to.send(Ok(answer))));
-                }
-                Err(error) => answers.into_iter().for_each(|to| drop(to.send(Err(error.clone())))),
-            }
-        });
+        tokio::spawn(propose::<C, M>(raft.clone(), commands, answers, permit));
+    }
+}
+
+/// Proposes commands, and answers those who wait. The permit is given back once another proposal may be made.
+async fn propose<C, M>(
+    raft: Raft<C>,
+    commands: Vec<M::Command>,
+    mut answers: Vec<Answer<C, M>>,
+    permit: OwnedSemaphorePermit,
+) where
+    M: Machine,
+    C: RaftTypeConfig<D = Vec<M::Command>, R = Vec<M::Answer>, Responder = OneshotResponder<C>>,
+{
+    let mut metrics = raft.metrics();
+    let term = metrics.borrow().current_term;
+    let mut writing = std::pin::pin!(raft.client_write(commands));
+    let mut written = tokio::select! {
+        biased;
+        written = &mut writing => Some(written),
+        // Others are refused at once now, and this one may have no answer: openraft 0.9 gives none where the leader after this one has
+        // purged beyond all that this one had (databendlabs/openraft#1761).
+        _ = metrics.wait_for(|now| now.state != ServerState::Leader || now.current_term > term) => None,
+    };
+    drop(permit);
+    if written.is_none() {
+        written = tokio::select! {
+            biased;
+            written = &mut writing => Some(written),
+            () = all_gone(&mut answers) => None,
+        };
+    }
+    match written {
+        // Whoever has gone does not need it.
+        Some(Ok(written)) => {
+            answers.into_iter().zip(written.data).for_each(|(to, answer)| drop(to.send(Ok(answer))));
+        }
+        Some(Err(error)) => answers.into_iter().for_each(|to| drop(to.send(Err(error.clone())))),
+        None => {}
+    }
+}
+
+/// Returns once nobody waits for an answer.
+async fn all_gone<T>(answers: &mut [oneshot::Sender<T>]) {
+    for answer in answers {
+        answer.closed().await;
     }
 }
 

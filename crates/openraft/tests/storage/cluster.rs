@@ -347,3 +347,53 @@ fn a_leader_that_comes_back_knows_what_it_acknowledged() {
 fn reads_without_the_read_index_are_caught() {
     assert!(violation(&run(false, false).0).is_some());
 }
+
+/// openraft answers neither proposal of a leader that was cut off when what they had is behind the snapshot that the leader is sent
+/// (databendlabs/openraft#1761). Others have to be proposed all the same.
+#[test]
+fn a_leader_that_was_replaced_proposes_again_though_it_was_not_answered() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let cluster = Cluster::new(true, false).await;
+        let old = cluster.leader().await;
+        let others: Vec<_> = NODES.into_iter().filter(|id| *id != old).collect();
+        let cut = others.iter().flat_map(|other| [(old, *other), (*other, old)]);
+        cluster.lose(&cut.collect::<Vec<_>>());
+        let cut_off = cluster.node(old).expect("it runs");
+        let last = || cut_off.raft.metrics().borrow().last_log_index;
+        let mut abandoned = Vec::new();
+        for key in ["first", "second"] {
+            let (before, writer) = (last(), cut_off.writer.clone());
+            abandoned.push(tokio::spawn(async move { writer.write(KvCommand::put(key, "1")).await }));
+            while last() == before {
+                sleep(Duration::from_millis(5)).await;
+            }
+        }
+        let new = cluster.leader().await;
+        assert_ne!(new, old);
+        let leader = cluster.node(new).expect("it runs");
+        for number in 0..400 {
+            let put = KvCommand::put("key", number.to_string());
+            leader.writer.write(put).await.expect("writes");
+        }
+        let purged = leader.raft.wait(Some(Duration::from_secs(10)));
+        let behind = last().expect("it has entries");
+        let is_purged = move |metrics: &openraft::RaftMetrics<u64, BasicNode>| {
+            metrics.purged.is_some_and(|purged| purged.index > behind)
+        };
+        purged.metrics(is_purged, "the log is purged beyond that of the other").await.expect("in time");
+        cluster.lose(&[]);
+        let caught_up = cut_off.raft.wait(Some(Duration::from_secs(10)));
+        caught_up.applied_index_at_least(Some(behind + 1), "it is sent the snapshot").await.expect("in time");
+        // Their callers do not wait for ever.
+        abandoned.iter().for_each(|task| task.abort());
+        let written =
+            timeout(Duration::from_secs(5), cut_off.writer.write(KvCommand::put("third", "1"))).await;
+        // Maybe it leads again.
+        _ = written.expect("it is answered, be it refused");
+        for id in NODES {
+            cluster.node(id).expect("it runs").raft.shutdown().await.expect("it stops");
+        }
+        cluster.nodes.lock().expect("sound").clear();
+    });
+}
