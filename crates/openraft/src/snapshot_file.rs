@@ -20,7 +20,7 @@ mod handle;
 
 pub(crate) use bytes::SnapshotKey;
 pub use handle::SnapshotFile;
-pub(crate) use handle::unique;
+pub(crate) use handle::{make_directory, unique};
 
 use crate::error::{Error, Result};
 use crate::record;

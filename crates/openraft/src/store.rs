@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::log::LogStore;
 use crate::machine::Machine;
 use crate::record::{Kind, entry_key};
-use crate::snapshot_file::SnapshotFile;
+use crate::snapshot_file::{SnapshotFile, make_directory};
 use crate::state_machine::StateMachine;
 use openraft::{Entry, RaftTypeConfig};
 use parking_lot::Mutex;
@@ -25,7 +25,6 @@ use sapwood::{Database, Durability, Keyspace};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -114,7 +113,7 @@ impl Store {
 
     fn open_in(logs: &Database, states: &Database, two: bool, directory: &Path) -> Result<Self> {
         let directory = directory.to_owned();
-        fs::create_dir_all(&directory).map_err(Error::file("creating", &directory))?;
+        make_directory(&directory)?;
         SnapshotFile::remove_unfinished(&directory)?;
         let shared = Shared {
             log: logs.keyspace("raft.log")?,

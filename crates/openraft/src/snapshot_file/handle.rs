@@ -186,8 +186,28 @@ fn remove_where(directory: &Path, is_removed: impl Fn(&str) -> bool) -> Result<(
 pub(super) fn rename(from: &Path, to: &Path) -> Result<()> {
     fs::rename(from, to).map_err(Error::file("renaming", from))?;
     let directory = to.parent().unwrap_or(to);
-    let synced = File::open(directory).and_then(|directory| directory.sync_all());
-    synced.map_err(Error::file("syncing", directory))
+    sync_directory(directory).map_err(Error::file("syncing", directory))
+}
+
+fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+/// Makes a directory, and those above it that are missing, durably: what is synced in it would be lost with its name.
+pub(crate) fn make_directory(path: &Path) -> Result<()> {
+    let path = &std::path::absolute(path).map_err(Error::file("finding", path))?;
+    let missing: Vec<_> = path.ancestors().take_while(|path| !path.exists()).collect();
+    fs::create_dir_all(path).map_err(Error::file("creating", path))?;
+    // One that is there may have been made by a process that was killed before it synced the one above.
+    let made = if missing.is_empty() { vec![path.as_path()] } else { missing };
+    for above in made.into_iter().filter_map(Path::parent) {
+        match sync_directory(above) {
+            // Only who may read a directory can sync it. Without its snapshot a state is as it was, and another is built.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            synced => synced.map_err(Error::file("syncing", above))?,
+        }
+    }
+    Ok(())
 }
 
 impl Drop for SnapshotFile {
@@ -311,6 +331,19 @@ impl AsyncSeek for SnapshotFile {
 mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
+
+    #[test]
+    fn directories_are_made_with_those_above_them() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("a/b/snapshots");
+        for _ in 0..2 {
+            make_directory(&path).expect("is made");
+            assert!(path.is_dir());
+        }
+        fs::write(dir.path().join("file"), "").expect("writes");
+        let error = make_directory(&dir.path().join("file/snapshots")).expect_err("there is a file");
+        assert!(error.to_string().starts_with("creating "), "{error}");
+    }
 
     /// As openraft receives: pieces at offsets, of which one comes twice; then as it sends.
     #[tokio::test]

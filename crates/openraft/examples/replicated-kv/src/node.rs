@@ -40,12 +40,11 @@ pub struct Node {
 impl Node {
     pub async fn start(arguments: Arguments) -> anyhow::Result<Arc<Self>> {
         let address = arguments.address.clone().unwrap_or_else(|| arguments.listen.to_string());
-        std::fs::create_dir_all(&arguments.dir)
-            .with_context(|| format!("creating {}", arguments.dir.display()))?;
         let mut builder = Database::builder().memory(arguments.memory << 20);
         if let Some(path) = &arguments.key_file {
             builder = builder.encryption_key(EncryptionKey::from_file(path)?);
         }
+        // It makes the directory, and those above it, durably: what is there already it takes to be so.
         let db = builder.open(arguments.dir.join("node.db"))?;
         let store = Store::open(&db, arguments.dir.join("snapshots"))?;
         if arguments.force_new_cluster {
