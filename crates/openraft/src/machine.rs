@@ -72,6 +72,10 @@ pub trait Machine: Send + Sync + 'static {
 
     /// Applies a command. All that it writes, and that it was applied, takes effect at once, maybe with commands after it.
     ///
+    /// It is called again for the same command if the transaction was not committed: because it has no room for this one beside
+    /// others, or took so long that conflicts cannot be told any more. Nothing of the call before has happened then, so it must do nothing but by the
+    /// transaction. Others may have to wait with their commits meanwhile, so it must not wait for them.
+    ///
     /// # Errors
     /// Those of the database. They stop the node.
     fn apply(&self, at: &mut Apply<'_>, command: Self::Command) -> sapwood::Result<Self::Answer>;

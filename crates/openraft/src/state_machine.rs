@@ -248,39 +248,48 @@ where
     /// Applies entries in as few batches as their size allows.
     fn apply_all(state: &State<C>, machine: &M, entries: Vec<C::Entry>) -> Result<Vec<C::R>> {
         let keyspaces = Arc::clone(&state.current.read().keyspaces);
-        let mut group = Together { state, keyspaces: &keyspaces, applied: state.applied.lock().clone() };
         let mut answers = Vec::with_capacity(entries.len());
-        let mut transaction = state.lease.shared.db.transaction()?;
-        let mut together = 0;
-        for entry in entries {
-            let log_id = entry.log_id.clone();
-            if together == TOGETHER {
-                transaction = group.commit(transaction)?;
-                together = 0;
-            }
-            // If this one does not fit beside those before it, the next transaction has to do it again. Alone it needs no savepoint, whose
-            // memory counts.
-            let again = (together > 0).then(|| (transaction.savepoint(), entry.clone()));
-            let applied = group.apply(machine, &mut transaction, entry);
-            let answer = match (applied, again) {
-                (Err(Error::Database(sapwood::Error::BatchTooLarge { .. })), Some((mark, entry))) => {
-                    transaction.roll_back_to(mark)?;
-                    transaction = group.commit(transaction)?;
-                    together = 0;
-                    group.apply(machine, &mut transaction, entry)?
-                }
-                (applied, again) => {
-                    let answer = applied?;
-                    again.map(|(mark, _)| transaction.release(mark)).transpose()?;
-                    answer
-                }
-            };
-            group.applied.last = Some(log_id);
-            answers.push(answer);
-            together += 1;
+        let steps = entries.into_iter().map(Step::new).collect::<Result<Vec<Step<C>>>>()?;
+        let mut left = steps.as_slice();
+        while !left.is_empty() {
+            // Nobody else writes what it reads. But one that takes long conflicts if others have written more than the history of commits
+            // keeps, in whatever keyspace. Then the same entries are applied again, after some tries while others wait.
+            let (applied, more) = state.lease.shared.db.transact(|transaction| {
+                transaction.durability(Durability::Buffered);
+                let applied = state.applied.lock().clone();
+                let mut together = Together { state, keyspaces: &keyspaces, applied };
+                let answers = together.apply(machine, transaction, left)?;
+                Ok((together.applied, answers))
+            })?;
+            left = &left[more.len()..];
+            answers.extend(more);
+            *state.applied.lock() = applied;
         }
-        _ = group.commit(transaction)?;
         Ok(answers)
+    }
+}
+
+type Members<C> = StoredMembership<<C as RaftTypeConfig>::NodeId, <C as RaftTypeConfig>::Node>;
+
+/// An entry, and what the records are that say that it was applied.
+struct Step<C: RaftTypeConfig> {
+    entry: Entry<C>,
+    applied: Vec<u8>,
+    membership: Option<(Members<C>, Vec<u8>)>,
+}
+
+impl<C: RaftTypeConfig> Step<C> {
+    fn new(entry: Entry<C>) -> Result<Self> {
+        let applied = Kind::Applied.encode(&entry.log_id)?;
+        let membership = match &entry.payload {
+            EntryPayload::Membership(membership) => {
+                let membership = StoredMembership::new(Some(entry.log_id.clone()), membership.clone());
+                let value = Kind::Membership.encode(&membership)?;
+                Some((membership, value))
+            }
+            EntryPayload::Blank | EntryPayload::Normal(_) => None,
+        };
+        Ok(Self { entry, applied, membership })
     }
 }
 
@@ -292,37 +301,63 @@ struct Together<'s, C: RaftTypeConfig> {
 }
 
 impl<C: RaftTypeConfig<Entry = Entry<C>>> Together<'_, C> {
-    fn apply<M>(&mut self, machine: &M, transaction: &mut Transaction, entry: C::Entry) -> Result<M::Answer>
+    /// Applies as many entries as a transaction takes, or one. Returns their answers.
+    fn apply<M>(
+        &mut self,
+        machine: &M,
+        transaction: &mut Transaction,
+        steps: &[Step<C>],
+    ) -> sapwood::Result<Vec<M::Answer>>
     where
-        M: Machine<Command = C::D, Answer = C::R>,
+        M: Machine,
+        C: RaftTypeConfig<D = M::Command>,
     {
-        let Lease { shared, group } = &*self.state.lease;
-        let answer = match entry.payload {
-            EntryPayload::Blank => machine.without_command(),
-            EntryPayload::Normal(command) => {
-                let index = entry.log_id.index;
-                let mut at = Apply { transaction: &mut *transaction, keyspaces: self.keyspaces, index };
-                machine.apply(&mut at, command)?
+        let mut answers = Vec::new();
+        for step in steps.iter().take(TOGETHER) {
+            // If this one does not fit beside those before it, it is for the next transaction. Alone it needs no savepoint, whose memory counts.
+            let mark = (!answers.is_empty()).then(|| transaction.savepoint());
+            match (self.apply_one(machine, transaction, step), mark) {
+                (Err(sapwood::Error::BatchTooLarge { .. }), Some(mark)) => {
+                    transaction.roll_back_to(mark)?;
+                    break;
+                }
+                (answer, mark) => {
+                    answers.push(answer?);
+                    mark.map(|mark| transaction.release(mark)).transpose()?;
+                }
             }
-            EntryPayload::Membership(membership) => {
-                let membership = StoredMembership::new(Some(entry.log_id.clone()), membership);
-                let value = Kind::Membership.encode(&membership)?;
-                transaction.insert(&shared.meta, Kind::Membership.key(*group), value)?;
-                self.applied.membership = membership;
-                machine.without_command()
-            }
-        };
-        let value = Kind::Applied.encode(&entry.log_id)?;
-        transaction.insert(&shared.meta, Kind::Applied.key(*group), value)?;
-        Ok(answer)
+        }
+        Ok(answers)
     }
 
-    /// Commits, and begins the next transaction.
-    fn commit(&mut self, mut transaction: Transaction) -> Result<Transaction> {
-        transaction.durability(Durability::Buffered);
-        transaction.commit()?;
-        *self.state.applied.lock() = self.applied.clone();
-        Ok(self.state.lease.shared.db.transaction()?)
+    fn apply_one<M>(
+        &mut self,
+        machine: &M,
+        transaction: &mut Transaction,
+        step: &Step<C>,
+    ) -> sapwood::Result<M::Answer>
+    where
+        M: Machine,
+        C: RaftTypeConfig<D = M::Command>,
+    {
+        let Lease { shared, group } = &*self.state.lease;
+        let answer = match &step.entry.payload {
+            EntryPayload::Normal(command) => {
+                let index = step.entry.log_id.index;
+                let mut at = Apply { transaction: &mut *transaction, keyspaces: self.keyspaces, index };
+                machine.apply(&mut at, command.clone())?
+            }
+            EntryPayload::Blank | EntryPayload::Membership(_) => machine.without_command(),
+        };
+        if let Some((_, value)) = &step.membership {
+            transaction.insert(&shared.meta, Kind::Membership.key(*group), value)?;
+        }
+        transaction.insert(&shared.meta, Kind::Applied.key(*group), &step.applied)?;
+        if let Some((membership, _)) = &step.membership {
+            self.applied.membership = membership.clone();
+        }
+        self.applied.last = Some(step.entry.log_id.clone());
+        Ok(answer)
     }
 }
 

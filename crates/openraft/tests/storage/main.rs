@@ -3,6 +3,7 @@
 mod batches;
 mod bugs;
 mod cluster;
+mod conflicts;
 mod full_disk;
 mod ground;
 mod groups;
