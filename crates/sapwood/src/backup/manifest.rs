@@ -92,8 +92,9 @@ impl BackupManifest {
     }
 
     /// Up to this time nothing is missing of what archives have that end with it: a follower's backup may lack what is not durable at its time.
+    /// Without such archives, that is its own.
     pub fn known_until(&self) -> u64 {
-        self.own_archive().map_or(self.time, |part| part.until)
+        self.own_archive().filter(|part| part.gap.is_none()).map_or(self.time, |part| part.until)
     }
 
     pub fn encode(&self) -> Vec<u8> {

@@ -305,6 +305,8 @@ mod tests {
         let told = choose(&three, Point::Time(time_of(399)), None).unwrap_err();
         assert_eq!(told, "1970-01-01T00:00:00.100Z to 1970-01-01T00:00:00.350Z (operations 10 to 40)");
         assert_eq!((three[1].known_until(), three[0].known_until()), (150, 100));
+        // What comes behind a gap begins with the backup.
+        assert_eq!(backups("1:100/10- 2:200/20<1!150/14>")[1].known_until(), 200);
     }
 
     #[test]
