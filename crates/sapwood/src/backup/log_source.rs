@@ -69,14 +69,15 @@ impl LogSource<'_> {
             }
             next = end;
             refused = put_commit(record, put).err();
-            Ok(())
+            // The rest need not be read.
+            if self.follows && refused.is_some() { Err(Error::Stopped) } else { Ok(()) }
         };
         match self.kept {
             Some(kept) => kept.log.verify(&mut each)?,
             None if self.follows => {
                 let mut cursor = LogCursor::new(version.wal_low, version.flushed_seq);
                 match cursor.read_until(volume, of, seq, &mut each) {
-                    Ok(true) => {}
+                    Ok(true) | Err(Error::Stopped) => {}
                     Err(error) if !error.is_damage() => return Err(error.into()),
                     // The writer has removed it, or is about to.
                     _ => return Err(Error::SnapshotTooOld { path: volume.describe() }.into()),
