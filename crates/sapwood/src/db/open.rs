@@ -233,9 +233,6 @@ fn start(
         replay(&engine, &**volume, current.database, [low, high], Overflow::Left)?;
     let manifest = || {
         if is_sealed && current.format == current::FORMAT {
-            // Before anything is written: whatever fails or is lost from now on, the next opening knows that this one was not closed.
-            let current = Current { manifest_len: 0, ..current };
-            with_space(&engine, || current.store(&**volume))?;
             return Manifest::resume(Arc::clone(volume), (current, &encryption), &replayed);
         }
         // The database was not closed properly. The last edit may be cut off, and others may not be durable
@@ -275,6 +272,11 @@ fn start(
     let durable = Durable { epoch: version.epoch, seq: tail.next_seq - 1 };
     engine.followers.begin(current.database, durable);
     engine.publisher.install_manifest(manifest);
+    if is_sealed {
+        // Before anything else is written: by an edit behind those that `CURRENT` counts the next opening knows that this session did not
+        // end properly, whatever fails or is lost from now on.
+        with_space(&engine, || engine.publisher.publish(Edit::default(), PublishContext::default()))?;
+    }
     if !is_whole {
         // What was rewritten is begun, and the flush needs the manifest to say so.
         let newest = Some(tail.ends_in).filter(|newest| *newest > high);

@@ -139,6 +139,32 @@ fn every_cut_is_named_or_harmless() {
     assert!(cuts > 200 && harmless * 10 < cuts, "{harmless} of {cuts} cuts of the data were not noticed");
 }
 
+/// A session that was killed does not make what the one before it had durably look like the torn end of its own.
+#[test]
+fn a_manifest_shorter_than_at_the_last_proper_close_is_damage_after_a_kill_too() {
+    for seed in 0..6 {
+        let (volume, _) = built(seed);
+        let manifest = names(&volume).into_iter().find(|name| name.starts_with("manifest-")).expect("one");
+        let len = volume.read_file(&manifest).expect("is there").len();
+        let db = open(&volume).expect("opens");
+        db.keyspace("main").expect("a keyspace").insert("new", "1").expect("commits");
+        let killed = volume.crash();
+        assert!(
+            killed.read_file(&manifest).expect("is there").len() > len,
+            "the session has begun with an edit"
+        );
+        for cut in [len - 1, len * 3 / 4] {
+            let image = killed.crash();
+            edit_file(&image, &manifest, |bytes| bytes.truncate(cut));
+            let opened = open(&image).map(drop);
+            assert!(
+                matches!(&opened, Err(error) if error.is_damage()),
+                "seed {seed}, {cut} of {len}: {opened:?}"
+            );
+        }
+    }
+}
+
 #[test]
 fn every_lost_file_is_named() {
     let (volume, contents) = built(3);
