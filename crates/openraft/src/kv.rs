@@ -494,20 +494,50 @@ impl<C: RaftTypeConfig<D: KvData>> StateReader<C> {
         to: Option<impl AsRef<[u8]>>,
         limit: usize,
     ) -> crate::Result<Vec<(Bytes, KvValue)>> {
+        Ok(self.scan_part(from, to, limit, usize::MAX)?.0)
+    }
+
+    /// The same, but ends as well behind the record with which keys and values have `bytes` or more. Returns whether it ended before the range
+    /// did: it may go on with the last key and a byte 0 behind it.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # use sapwood_openraft::{KvConfig, KvMachine, Store};
+    /// # let db = sapwood::Database::open(dir.path().join("node.db"))?;
+    /// # let store = Store::open(&db, dir.path().join("snapshots"))?;
+    /// # let (log, machine) = store.group::<KvConfig, _>(1, KvMachine::new())?;
+    /// let (records, is_more) = machine.reader().scan_part("a", Some("c"), 100, 1 << 20)?;
+    /// assert!(records.is_empty() && !is_more);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Database`](crate::Error::Database).
+    pub fn scan_part(
+        &self,
+        from: impl AsRef<[u8]>,
+        to: Option<impl AsRef<[u8]>>,
+        limit: usize,
+        bytes: usize,
+    ) -> crate::Result<(Vec<(Bytes, KvValue)>, bool)> {
         use std::ops::Bound;
         let to = to.as_ref().map_or(Bound::Unbounded, |to| Bound::Excluded(to.as_ref()));
         if let Bound::Excluded(to) = to
             && to <= from.as_ref()
         {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), false));
         }
         let mut range = self.read(|keyspaces| keyspaces[0].range((Bound::Included(from.as_ref()), to)));
-        let mut found = Vec::new();
-        while found.len() < limit {
-            let Some(record) = range.next_ref() else { break };
+        let (mut found, mut read) = (Vec::new(), 0);
+        while let Some(record) = range.next_ref() {
             let (key, stored) = record?;
+            if found.len() >= limit || read >= bytes {
+                return Ok((found, true));
+            }
+            read += key.len() + stored.len();
             found.push((Bytes::copy_from_slice(key), KvValue::decode(stored)));
         }
-        Ok(found)
+        Ok((found, false))
     }
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `GET /records/{key}` | the newest value: the leader asks a majority first (read index). Other nodes answer 307 |
 //! | `GET /records/{key}?read=own` | the value in this node's state, and how old that is |
-//! | `GET /records?from=&to=&limit=` | lines of key, version and value, escaped; `read=own` as above |
+//! | `GET /records?from=&to=&limit=` | lines of key, version and value, escaped; `read=own` as above. If there are more, `sapwood-next` is the `from` to go on with |
 //! | `PUT /records/{key}` | writes the body; `?if-version=7` only if it has that version (0: is not there) |
 //! | `DELETE /records/{key}` | likewise |
 //! | `POST /commands` | a `KvCommand` as JSON |
@@ -22,7 +22,7 @@
 use crate::node::Node;
 use crate::server::Failure;
 use axum::Json;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, Query, RawQuery, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use bytes::Bytes;
 use openraft::error::{CheckIsLeaderError, ClientWriteError, RaftError};
@@ -35,6 +35,9 @@ use std::time::Duration;
 /// Bytes of a command, and of the commands that share an entry, at most. It is the same on all nodes, whatever their memory: what one lets in, all
 /// have to append and apply.
 pub const COMMAND_MAX: usize = KvCommand::BYTES_MAX;
+/// Bytes of keys and values in the answer to a scan; it ends with the record that makes them so many, and is up to four times as long, since it is
+/// escaped.
+const SCAN_BYTES: usize = 1 << 20;
 const VERSION: HeaderName = HeaderName::from_static("sapwood-version");
 /// How long a request may wait for a majority.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -44,7 +47,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct Reading {
     /// `own`: of this node's state.
     read: Option<String>,
+    /// These two may be no text: see [`parameter`].
+    #[expect(dead_code, reason = "it says that they are parameters")]
     from: Option<String>,
+    #[expect(dead_code, reason = "it says that they are parameters")]
     to: Option<String>,
     limit: Option<usize>,
 }
@@ -128,16 +134,56 @@ pub async fn get(
 pub async fn scan(
     State(node): State<Arc<Node>>,
     Query(reading): Query<Reading>,
+    RawQuery(query): RawQuery,
 ) -> Result<(HeaderMap, String), Failure> {
-    let headers = wait_to_read(&node, &reading).await?;
+    let mut headers = wait_to_read(&node, &reading).await?;
     let (state, limit) = (node.state.clone(), reading.limit.unwrap_or(1000).min(10_000));
-    let records = blocking(move || state.scan(reading.from.unwrap_or_default(), reading.to, limit)).await?;
-    let mut lines = String::new();
-    for (key, KvValue { version, value }) in records {
-        // A string takes all.
-        _ = writeln!(lines, "{}\t{version}\t{}", key.escape_ascii(), value.escape_ascii());
+    let bound = |name| parameter(query.as_deref().unwrap_or_default(), name);
+    let (from, to) = (bound("from").unwrap_or_default(), bound("to"));
+    let scanned = blocking(move || {
+        let (records, is_more) = state.scan_part(from, to, limit, SCAN_BYTES)?;
+        let mut lines = String::new();
+        for (key, KvValue { version, value }) in &records {
+            // A string takes all.
+            _ = writeln!(lines, "{}\t{version}\t{}", key.escape_ascii(), value.escape_ascii());
+        }
+        let last = records.last().filter(|_| is_more).map(|(key, _)| encoded(key) + "%00");
+        Ok((lines, last))
+    });
+    let (lines, next) = scanned.await?;
+    if let Some(next) = next {
+        headers.insert("sapwood-next", HeaderValue::try_from(next).map_err(Failure::broken)?);
     }
     Ok((headers, lines))
+}
+
+/// Bytes as they may stand in an address.
+fn encoded(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' => text.push(char::from(*byte)),
+            // A string takes all.
+            _ => _ = write!(text, "%{byte:02X}"),
+        }
+        text
+    })
+}
+
+/// The bytes of a parameter of an address, which need not be text.
+fn parameter(query: &str, name: &str) -> Option<Vec<u8>> {
+    let value = query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))?;
+    let (mut bytes, mut rest) = (Vec::new(), value.as_bytes());
+    while let Some((byte, behind)) = rest.split_first() {
+        let digits = behind.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        let digits = digits.filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
+        let escaped = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        (rest, _) = match (byte, escaped) {
+            (b'%', Some(escaped)) => (&behind[2..], bytes.push(escaped)),
+            (b'+', _) => (behind, bytes.push(b' ')),
+            _ => (behind, bytes.push(*byte)),
+        };
+    }
+    Some(bytes)
 }
 
 fn command(key: String, writing: &Writing, write: impl FnOnce(Bytes) -> KvWrite) -> KvCommand {

@@ -35,3 +35,46 @@ async fn a_node_with_little_memory_applies_what_it_lets_in() {
     let found = nodes.client.get(nodes.url(1, "/records/011999")).send().await;
     assert_eq!(found.expect("it answers").status(), StatusCode::OK);
 }
+
+/// However long the records are, an answer is not, and says how to go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scan_comes_in_parts() {
+    _ = rustls::crypto::ring::default_provider().install_default();
+    let mut nodes = Nodes::new(&[]);
+    nodes.start(1, &[]);
+    nodes.begin(1).await;
+    // Keys of all kinds, also such as are no text.
+    let mut keys: Vec<Vec<u8>> = vec![
+        vec![0],
+        vec![255, 254],
+        b"a&b=c d+e%f".to_vec(),
+        "\u{e9}t\u{e9}".into(),
+        vec![b'k', 0],
+        vec![200; 40],
+    ];
+    keys.sort();
+    for key in &keys {
+        let put = json!({ "Put": { "key": key, "value": vec![b'v'; 700_000] } });
+        let command = json!({ "conditions": [], "writes": [put] });
+        let done = nodes.client.post(nodes.url(1, "/commands")).json(&command).send().await;
+        assert_eq!(done.expect("it answers").status(), StatusCode::OK);
+    }
+    let scan = async |query: &str| {
+        let read = nodes.client.get(nodes.url(1, &format!("/records?{query}"))).send().await;
+        read.expect("it answers")
+    };
+    let first = scan("").await;
+    assert!(first.headers().contains_key("sapwood-next"));
+    let first = first.text().await.expect("text");
+    assert!(first.len() < 2_000_000, "{} bytes", first.len());
+    let all = nodes.records(1).await;
+    let found: Vec<_> = all.lines().map(|line| line.split('\t').next().expect("a key")).collect();
+    let expected: Vec<_> = keys.iter().map(|key| key.escape_ascii().to_string()).collect();
+    assert_eq!(found, expected);
+    // By the number of records as well, and not behind the last.
+    let two = scan("limit=2&from=a").await;
+    assert_eq!(two.headers()["sapwood-next"], "k%00%00", "what comes first behind the last one");
+    let last = scan("from=%FF").await;
+    assert!(!last.headers().contains_key("sapwood-next"));
+    assert_eq!(last.text().await.expect("text").lines().count(), 1);
+}

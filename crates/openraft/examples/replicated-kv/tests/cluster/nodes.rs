@@ -270,10 +270,16 @@ impl Nodes {
 
     /// All records in the state of a node.
     pub async fn records(&self, id: u64) -> String {
-        let read = self.client.get(self.url(id, "/records?read=own&limit=10000"));
-        let answer = read.send().await.expect("it answers");
-        assert_eq!(answer.status(), StatusCode::OK);
-        answer.text().await.expect("an answer")
+        let (mut records, mut next) = (String::new(), Some(String::new()));
+        while let Some(from) = next {
+            let read = self.client.get(self.url(id, &format!("/records?read=own&limit=10000&from={from}")));
+            let answer = read.send().await.expect("it answers");
+            assert_eq!(answer.status(), StatusCode::OK);
+            let header = answer.headers().get("sapwood-next");
+            next = header.map(|next| next.to_str().expect("text").to_owned());
+            records += &answer.text().await.expect("an answer");
+        }
+        records
     }
 
     /// Checks that all nodes have the same records, and returns those.
