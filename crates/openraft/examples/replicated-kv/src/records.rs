@@ -83,10 +83,12 @@ async fn wait_to_read(node: &Node, reading: &Reading) -> Result<HeaderMap, Failu
             Err(RaftError::Fatal(error)) => return Err(Failure::broken(error)),
         }
     }
-    let (applied, leader) = {
+    let (applied, leader, confirmed) = {
         let metrics = node.raft.metrics();
         let metrics = metrics.borrow();
-        (metrics.last_applied, metrics.current_leader)
+        // Of a node that has stopped it stays what it was.
+        let confirmed = metrics.millis_since_quorum_ack.filter(|_| metrics.running_state.is_ok());
+        (metrics.last_applied, metrics.current_leader, confirmed)
     };
     let number = |number: u64| HeaderValue::from(number);
     headers.insert("sapwood-applied", number(applied.map_or(0, |applied| applied.index)));
@@ -94,7 +96,7 @@ async fn wait_to_read(node: &Node, reading: &Reading) -> Result<HeaderMap, Failu
         // On the leader: since a majority has last confirmed it. Elsewhere: since the leader that this node follows said what is committed,
         // if all of that is applied. A leader that was deposed and does not know yet says what it knows: this is no bound then.
         let age = if leader == Some(node.arguments.id) {
-            node.raft.metrics().borrow().millis_since_quorum_ack
+            confirmed
         } else {
             let heard = node.heard.lock();
             let heard = heard.filter(|(_, committed)| *committed <= applied);

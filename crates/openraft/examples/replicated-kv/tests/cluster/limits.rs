@@ -1,6 +1,6 @@
 //! What is too much for a node is refused, and stops none.
 
-use crate::nodes::Nodes;
+use crate::nodes::{Nodes, until};
 use reqwest::StatusCode;
 use serde_json::json;
 
@@ -77,4 +77,30 @@ async fn a_scan_comes_in_parts() {
     let last = scan("from=%FF").await;
     assert!(!last.headers().contains_key("sapwood-next"));
     assert_eq!(last.text().await.expect("text").lines().count(), 1);
+}
+
+/// A leader that has stopped is confirmed by nobody any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_has_stopped_does_not_say_how_old_its_state_is() {
+    _ = rustls::crypto::ring::default_provider().install_default();
+    let mut nodes = Nodes::new(&[]);
+    nodes.start(1, &[]);
+    nodes.begin(1).await;
+    let put = nodes.client.put(nodes.url(1, "/records/fram")).body("1892").send().await;
+    assert!(put.expect("it answers").status().is_success());
+    let age = async || {
+        let read = nodes.client.get(nodes.url(1, "/records/fram?read=own")).send().await.ok()?;
+        Some(read.headers().get("sapwood-age-ms")?.to_str().ok()?.to_owned())
+    };
+    until("it is confirmed", async || age().await?.parse::<u64>().ok()).await;
+    // It cannot write a snapshot.
+    std::fs::remove_dir_all(nodes.directory(1).join("snapshots")).expect("is removed");
+    let made = nodes.client.post(nodes.url(1, "/snapshot")).send().await;
+    assert!(made.expect("it answers").status().is_success());
+    until("it has stopped", async || {
+        let metrics = nodes.client.get(nodes.url(1, "/metrics")).send().await.ok()?.text().await.ok()?;
+        metrics.contains("\nsapwood_raft_is_running 0\n").then_some(())
+    })
+    .await;
+    assert_eq!(age().await.as_deref(), Some("unknown"));
 }
