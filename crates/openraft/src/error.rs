@@ -110,7 +110,8 @@ pub enum Error {
     },
     /// A snapshot file has damage. The state is as it was.
     #[error(
-        "snapshot {} is damaged at byte {offset}: {what}: expected {expected}, found {found}. Start the node again: the leader sends another one",
+        "snapshot {} is damaged at byte {offset}: {what}: expected {expected}, found {found}. Start the node again: the leader sends it again. \
+         If it is damaged again, it is so on the leader: let that make another one first (`Raft::trigger().snapshot()`; `POST /snapshot` of sapwood-node)",
         path.display()
     )]
     Snapshot {

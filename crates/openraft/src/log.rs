@@ -429,7 +429,7 @@ where
                 let value = record::encode("an entry of the log", &entry)?;
                 encoded.push((entry.log_id, value));
             }
-            // Where no background thread is free, registering the callback syncs: openraft goes on before that.
+            // Where no background thread is free, registering the callback syncs: the entries are readable, and this returns, before that.
             let (readable, is_readable) = oneshot::channel();
             tokio::task::spawn_blocking(move || match log.append(encoded) {
                 Ok(pending) => {

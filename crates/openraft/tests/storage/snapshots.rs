@@ -137,6 +137,32 @@ fn a_damaged_snapshot_is_refused_and_changes_nothing() {
     });
 }
 
+/// What is sent again is the same file, until the leader makes another one.
+#[test]
+fn a_damaged_file_of_the_leader_is_replaced_by_the_next_snapshot() {
+    let (from, to) = (ground::directory(), ground::directory());
+    let (_db, _log, mut leader) = in_directory(&from);
+    let (_db, _log, mut follower) = in_directory(&to);
+    ground::run(async {
+        fill(&mut leader, 1, 1000, "new").await;
+        leader.get_snapshot_builder().await.build_snapshot().await.expect("builds");
+        let [file] = &files(&from.path().join("snapshots"))[..] else { panic!("one snapshot is expected") };
+        let mut bytes = std::fs::read(file).expect("reads");
+        bytes[500_000] ^= 4;
+        std::fs::write(file, bytes).expect("writes");
+        for is_damaged in [true, true, false] {
+            if !is_damaged {
+                leader.get_snapshot_builder().await.build_snapshot().await.expect("builds");
+            }
+            let mut sent = leader.get_current_snapshot().await.expect("reads").expect("there is one");
+            let received = send(&mut sent, &mut follower, |bytes| bytes).await;
+            let installed = follower.install_snapshot(&sent.meta, received).await;
+            assert_eq!(installed.is_err(), is_damaged, "{installed:?}");
+        }
+        assert_eq!(follower.reader().scan([], None::<&[u8]>, usize::MAX).expect("reads").len(), 1000);
+    });
+}
+
 /// The power fails at each change of the volume while a snapshot is installed: the state is the one or the other.
 #[test]
 fn an_interrupted_installation_leaves_the_old_state_or_the_new_one() {
