@@ -32,7 +32,7 @@ use open_files::{Files, OpenFile};
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ pub struct Disk {
     limits: Limits,
     notes: Vec<String>,
     files: RwLock<Files>,
-    next: AtomicU32,
+    next: AtomicU64,
     counted: Counted,
     stalls: Arc<Stalls>,
 }
@@ -127,7 +127,7 @@ impl Disk {
             limits,
             notes,
             files: RwLock::default(),
-            next: AtomicU32::new(0),
+            next: AtomicU64::new(0),
             counted: Counted::default(),
             stalls,
         })
@@ -541,10 +541,7 @@ impl Volume for Disk {
             return Err(Error::Invalid(format!("{name} is not a plain file")));
         }
         let identity = Identity::of(&file).map_err(wrap)?;
-        let number = self.next.fetch_update(Relaxed, Relaxed, |next| next.checked_add(1)).map_err(|_| {
-            Error::Invalid(format!("no file number is left for {name}; open {} anew", self.describe()))
-        })?;
-        let id = FileId::new(number);
+        let id = FileId::new(self.next.fetch_add(1, Relaxed));
         let opened = OpenFile {
             name: name.into(),
             file: Arc::new(file),

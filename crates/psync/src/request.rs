@@ -9,16 +9,16 @@
 /// An open file of a [`Volume`](crate::Volume). Valid until closed. The id of a closed file is refused, and
 /// never refers to a newer file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct FileId(pub(crate) u32);
+pub struct FileId(pub(crate) u64);
 
 impl FileId {
     /// Creates an id, for a device that is implemented outside this crate.
-    pub const fn new(number: u32) -> Self {
+    pub const fn new(number: u64) -> Self {
         Self(number)
     }
 
     /// The bare number, for devices implemented outside this crate and for messages.
-    pub const fn number(self) -> u32 {
+    pub const fn number(self) -> u64 {
         self.0
     }
 }

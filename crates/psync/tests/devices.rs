@@ -340,7 +340,7 @@ fn what_breaks_the_contract_is_refused_before_anything_is_moved() {
         let good = Write { file, offset: 0, data: &data[BLOCK..2 * BLOCK] };
         let overlapping = [good, Write { offset: 0, data: &data[..2 * BLOCK], ..good }];
         assert_invalid(disk.write(&overlapping), "overlap");
-        let elsewhere = [good, Write { file: FileId::new(u32::MAX), ..good }];
+        let elsewhere = [good, Write { file: FileId::new(u64::MAX), ..good }];
         assert_invalid(disk.write(&elsewhere), "unknown file");
         let reader = disk.open("buffered", Access::default()).unwrap();
         assert_invalid(write(disk, reader, 0, &data[..3]), "write to a file opened for reading");

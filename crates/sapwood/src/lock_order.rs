@@ -138,6 +138,8 @@ ranks! {
     WriteBehind,
     /// Samples that a dictionary is trained of.
     Training,
+    /// How much memory the samples of each keyspace take.
+    SampleHolders,
     /// Free frames. Dropping the last reference to a cached node takes it.
     Frames,
     /// Callbacks of commits that are not durable yet.

@@ -274,12 +274,12 @@ impl Merging {
             Some(Some(Stored::Value { last, value })) => self.lay_on(parts, last, Some(value)),
             Some(Some(Stored::Operands(older))) => {
                 let last = older.last().map_or(0, |part| part.last);
-                let len: usize = parts.iter().chain(&older).map(|part| part.operand.len()).sum();
-                if len > self.value_max {
+                let newer = parts.into_iter().filter(|part| part.last > last);
+                let all: Vec<_> = older.into_iter().chain(newer).collect();
+                if all.iter().map(|part| part.operand.len()).sum::<usize>() > self.value_max {
                     return failed(newest, "too many operands have come since it was read or cleansed last");
                 }
-                let newer = parts.into_iter().filter(|part| part.last > last);
-                operands(older.into_iter().chain(newer))
+                operands(all)
             }
             Some(Some(Stored::Failed { last, reason })) => failed(last.max(newest), reason),
             Some(None) => failed(newest, DAMAGE),
@@ -407,6 +407,14 @@ mod tests {
             let all = merging.lay(&joined, leaf.as_deref());
             prop_assert_eq!(merging.read(&all).unwrap(), &expected[..]);
             prop_assert_eq!(Stored::decode(&all), Some(Stored::Value { last: *borders.last().unwrap() as u64, value: &expected }));
+        }
+
+        /// Those that come again take no room of others.
+        #[test]
+        fn operands_that_came_twice_count_once(len in 0usize..=100) {
+            let merging = Merging::new(Arc::new(Append), 100);
+            let once = operands([part(1, 5, &vec![7; len])]);
+            prop_assert_eq!(merging.lay(&once, Some(&once)), once);
         }
 
         #[test]

@@ -110,6 +110,8 @@ pub(crate) struct Reserve {
     file: RankedMutex<rank::Reserve, File>,
     /// Bytes that are set aside.
     len: AtomicU64,
+    /// Whether they are known to have space: a file that was found may have been copied as a hole.
+    is_allocated: AtomicBool,
     /// Whether there can be none: then the database does without.
     is_absent: AtomicBool,
     /// Whether there was no descriptor or memory to extend it when that was last tried.
@@ -181,6 +183,7 @@ impl Reserve {
             volume,
             file: RankedMutex::new(File::Closed),
             len: AtomicU64::new(0),
+            is_allocated: AtomicBool::new(true),
             is_absent: AtomicBool::new(false),
             is_excused: AtomicBool::new(false),
             given: AtomicU64::new(0),
@@ -204,6 +207,7 @@ impl Reserve {
             Ok(Some((found, len))) => {
                 *file = File::Open(found);
                 self.len.store(len, SeqCst);
+                self.is_allocated.store(len == 0, SeqCst);
             }
             Ok(None) | Err(psync::Error::NotFound { .. }) => {}
             Err(error) => self.do_without(&mut file, &error.into()),
@@ -278,7 +282,7 @@ impl Reserve {
 
     /// Whether it is enough for `bytes` more in the log, beside all that was admitted.
     pub fn covers(&self, bytes: u64) -> bool {
-        self.len() >= self.needed_for(bytes) && !self.is_in_use()
+        self.len() >= self.needed_for(bytes) && self.is_allocated.load(SeqCst) && !self.is_in_use()
     }
 
     fn needed_for(&self, bytes: u64) -> u64 {
@@ -356,10 +360,10 @@ impl Reserve {
     /// failure there is none.
     pub fn grow(&self, bytes: u64) -> Result<()> {
         let mut file = self.file.lock();
-        let needed = self.needed_for(bytes);
-        if self.len() >= needed && !self.is_in_use() {
+        if self.covers(bytes) {
             return Ok(());
         }
+        let needed = self.needed_for(bytes).max(self.len());
         if self.is_absent.load(SeqCst) {
             return Ok(());
         }
@@ -368,7 +372,9 @@ impl Reserve {
         }
         let grown = self.opened(&mut file).and_then(|open| match open {
             Some(open) => {
-                let ample = needed + (needed / 8).max(STEP);
+                // What is long enough already is only given space.
+                let is_long = self.len() >= self.needed_for(bytes);
+                let ample = if is_long { needed } else { needed + (needed / 8).max(STEP) };
                 match self.extend(open, ample) {
                     Err(error) if error.is_full() => self.extend(open, needed),
                     extended => extended,
@@ -379,6 +385,12 @@ impl Reserve {
         self.is_excused.store(matches!(grown, Err(psync::Error::Exhausted { .. })), SeqCst);
         match grown {
             Err(error) if error.is_full() => {
+                if !self.is_allocated.swap(true, SeqCst)
+                    && let File::Open(open) = *file
+                    && self.volume.resize(open, 0).is_ok()
+                {
+                    self.len.store(0, SeqCst);
+                }
                 self.take_what_there_is(&file, needed);
                 Err(error.into())
             }
@@ -423,7 +435,10 @@ impl Reserve {
         let before = self.len();
         let allocated = self.volume.allocate(file, 0..len.next_multiple_of(BLOCK));
         match &allocated {
-            Ok(()) => self.len.store(len.next_multiple_of(BLOCK), SeqCst),
+            Ok(()) => {
+                self.len.store(len.next_multiple_of(BLOCK), SeqCst);
+                self.is_allocated.store(true, SeqCst);
+            }
             // A part may have been added.
             Err(_) => {
                 let _ = self.volume.resize(file, before);

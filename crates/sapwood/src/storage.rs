@@ -16,6 +16,7 @@ pub(crate) mod mapping_table;
 pub(crate) mod node;
 pub(crate) mod packed;
 pub(crate) mod reader;
+pub(crate) mod sample_room;
 pub(crate) mod segment;
 pub(crate) mod slots;
 pub(crate) mod striped;

@@ -312,9 +312,9 @@ impl Version {
         if self.has_merging { self.trees.get(&id)?.merging.as_ref() } else { None }
     }
 
-    /// Returns an error if the keyspace of this id was dropped.
+    /// Returns an error if the keyspace of this id was dropped. One that comes later is there, and empty.
     pub fn check_there(&self, id: KeyspaceId) -> crate::error::Result<()> {
-        if !self.has_dropped() || self.trees.contains(&id) {
+        if !self.has_dropped() || self.trees.contains(&id) || id.0 > self.last_keyspace {
             return Ok(());
         }
         let name =

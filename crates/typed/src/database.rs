@@ -27,7 +27,8 @@ static OPENING: ReentrantMutex<()> = ReentrantMutex::new(());
 /// # Ok(()) }
 /// ```
 pub trait DatabaseExt {
-    /// Opens a keyspace with types, of version 1; it is created, durably, if it does not exist.
+    /// Opens a keyspace with types, of version 1; it is created, durably, if it does not exist. A keyspace of the same name followed by
+    /// ` (migrating)` is taken for what a crash has left of a migration, and dropped.
     ///
     /// ```
     /// use sapwood::Error;

@@ -39,7 +39,7 @@ pub(super) struct State {
     /// A commit failed: what is durable is not known.
     broken: bool,
     pub open: HashMap<FileId, Handle>,
-    next_file: u32,
+    next_file: u64,
     pub locks: Vec<HeldLock>,
     pub next_lock: u64,
     pub pio_max: usize,

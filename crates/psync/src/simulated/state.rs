@@ -57,7 +57,7 @@ pub(super) struct State {
     nodes: BTreeMap<Number, (Node, Live)>,
     next_number: Number,
     pub(super) open: HashMap<FileId, Handle>,
-    next_file: u32,
+    next_file: u64,
     pub(super) locks: Vec<HeldLock>,
     pub(super) next_lock: u64,
     pub(super) plans: Plans,

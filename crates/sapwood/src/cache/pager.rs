@@ -15,6 +15,7 @@ use crate::storage::frames::Frames;
 use crate::storage::mapping_table::{Address, Position};
 use crate::storage::node::{Node, NodeId};
 use crate::storage::reader::{InFlightLimit, NodeReader, Plan, ReadsInFlight};
+use crate::storage::sample_room::SampleRoom;
 use crate::storage::segment::Segments;
 use crate::storage::striped::Striped;
 use bytes::Bytes;
@@ -73,6 +74,8 @@ pub(crate) struct Pager {
     pub lengths: ScanLengths,
     pub counters: Striped<PagerCounters>,
     pub latencies: Latencies,
+    /// For what dictionaries are trained of.
+    pub samples: SampleRoom,
 }
 
 /// Counters since the database was opened.
@@ -109,6 +112,8 @@ impl Pager {
             lengths: ScanLengths::default(),
             counters: Striped::default(),
             latencies,
+            // A sixteenth of the memory budget.
+            samples: SampleRoom::new(4 * room.buffers),
         }
     }
 

@@ -86,6 +86,8 @@ struct Check<'a> {
     engine: &'a Engine,
     version: &'a Version,
     damage: Vec<Error>,
+    /// Errors of the device at reading.
+    unreadable: Vec<Error>,
     seen: Vec<u64>,
     live: HashMap<u64, u64>,
     /// Log areas found.
@@ -107,6 +109,7 @@ impl Engine {
             engine: self,
             version: &version,
             damage: Vec::new(),
+            unreadable: Vec::new(),
             seen: Vec::new(),
             live: HashMap::new(),
             areas: 0,
@@ -131,11 +134,12 @@ impl Engine {
             check.manifest()?;
             check.log()?;
         }
-        let Check { damage, mut checked, .. } = check;
-        if damage.iter().any(Error::is_damage) {
+        let Check { mut damage, mut unreadable, mut checked, .. } = check;
+        if !damage.is_empty() {
+            damage.append(&mut unreadable);
             return Err(Error::Damaged { damage });
         }
-        if let Some(unreadable) = damage.into_iter().next() {
+        if let Some(unreadable) = unreadable.into_iter().next() {
             return Err(unreadable);
         }
         if checked.leaves > 0 {
@@ -151,13 +155,20 @@ impl Check<'_> {
         if let Error::Damaged { damage } = error {
             return damage.into_iter().try_for_each(|error| self.note(error));
         }
-        if !error.is_damage() && !error.is_of_reading() {
-            return Err(error);
-        }
-        if self.damage.len() < DAMAGE_MAX {
-            self.damage.push(error);
+        let list = match &error {
+            error if error.is_damage() => &mut self.damage,
+            error if error.is_of_reading() => &mut self.unreadable,
+            _ => return Err(error),
+        };
+        if list.len() < DAMAGE_MAX {
+            list.push(error);
         }
         Ok(())
+    }
+
+    /// Whether all was found sound so far.
+    fn is_sound(&self) -> bool {
+        self.damage.is_empty() && self.unreadable.is_empty()
     }
 
     fn wrong(&mut self, what: String, expected: impl ToString, found: impl ToString) {
@@ -169,7 +180,7 @@ impl Check<'_> {
     fn trees(&mut self) -> Result<()> {
         let version = self.version;
         for (keyspace, tree) in version.trees.iter().chain(version.dropped.iter()) {
-            let before = (self.checked.records, self.leaf_bytes, self.damage.len());
+            let before = (self.checked.records, self.leaf_bytes, self.is_sound());
             if let Some(root) = tree.root {
                 let nodes = self.read(&[root])?;
                 for node in nodes.into_iter().flatten() {
@@ -181,7 +192,7 @@ impl Check<'_> {
                 (RECORDS, tree.len, self.checked.records - before.0),
                 ("bytes of the leaves", tree.bytes, self.leaf_bytes - before.1),
             ];
-            let is_whole = self.damage.len() == before.2;
+            let is_whole = before.2 && self.is_sound();
             for (what, expected, found) in totals {
                 let is_exact = what != RECORDS || !tree.is_estimated;
                 if found != expected && is_exact && is_whole {
@@ -368,7 +379,7 @@ impl Check<'_> {
     /// Checks that every address in the mapping table belongs to a node of a tree. Skipped after damage, which
     /// may hide nodes.
     fn mapping_table(&mut self) {
-        if !self.damage.is_empty() {
+        if !self.is_sound() {
             return;
         }
         let version = self.version;
@@ -387,7 +398,7 @@ impl Check<'_> {
     }
 
     fn segments(&mut self) {
-        if !self.damage.is_empty() {
+        if !self.is_sound() {
             return;
         }
         let version = self.version;
@@ -460,231 +471,4 @@ impl Check<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use crate::current_state::State;
-    use crate::log_area::maplet::KeyHash;
-    use crate::log_area::{DeltaRun, Fences, LogArea, Size};
-    use crate::storage::node::NodeId;
-    use crate::{Database, Durability, Error, Keyspace};
-    use parking_lot::Mutex;
-    use psync::{Access, Fault, FileId, Filter, OperationKind, PassThrough, Read, Repeat, Simulated, Volume};
-    use std::sync::Arc;
-    use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
-    use std::time::Duration;
-
-    type Meeting = (SyncSender<()>, Receiver<()>);
-
-    /// A read of a file that is open for reading only, but for its header, waits until another thread has done its
-    /// work.
-    struct Meets {
-        inner: Simulated,
-        meeting: Mutex<Option<Meeting>>,
-        files: Mutex<Vec<FileId>>,
-    }
-
-    impl PassThrough for Meets {
-        fn inner(&self) -> &dyn Volume {
-            &self.inner
-        }
-
-        fn open(&self, name: &str, access: Access) -> psync::Result<FileId> {
-            let file = self.inner().open(name, access)?;
-            if !access.write {
-                self.files.lock().push(file);
-            }
-            Ok(file)
-        }
-
-        fn read(&self, set: &mut [Read<'_>]) -> psync::Result<()> {
-            if set[0].buffer.len() > 100
-                && self.files.lock().contains(&set[0].file)
-                && let Some((begins, done)) = &*self.meeting.lock()
-            {
-                begins.send(()).expect("a thread that waits");
-                done.recv_timeout(Duration::from_secs(60)).expect("a thread that need not wait");
-            }
-            self.inner().read(set)
-        }
-    }
-
-    #[test]
-    fn commits_and_flushes_do_not_wait_for_a_check_nor_take_its_log_away() {
-        let volume = Meets { inner: Simulated::new(1), meeting: Mutex::default(), files: Mutex::default() };
-        let volume = Arc::new(volume);
-        let builder = Database::builder().memory(4 << 20).background_threads(0);
-        let db = builder.open_on(volume.clone() as Arc<dyn Volume>).unwrap();
-        let keyspace = db.keyspace("main").unwrap();
-        let log_files = || {
-            let entries = PassThrough::list(&*volume).unwrap();
-            entries.iter().filter(|entry| entry.name.starts_with("wal-")).count()
-        };
-        // Zeros are written ahead of durable commits, and cut off when the next file begins.
-        let insert = |key: &str| {
-            let mut batch = db.batch();
-            batch.insert(&keyspace, key, "green");
-            batch.durability(Durability::Immediate).commit().unwrap();
-        };
-        insert("cress");
-        let (begins, begun) = sync_channel(0);
-        let (done, is_done) = channel();
-        *volume.meeting.lock() = Some((begins, is_done));
-        let checked = std::thread::scope(|scope| {
-            let check = scope.spawn(|| db.check());
-            while begun.recv_timeout(Duration::from_millis(500)).is_ok() {
-                insert("kale");
-                db.flush().unwrap();
-                insert("cress");
-                done.send(()).unwrap();
-            }
-            check.join().unwrap()
-        });
-        *volume.meeting.lock() = None;
-        assert!(checked.unwrap().log_records > 0);
-        assert_eq!(log_files(), 1, "nothing is kept for longer than it is needed");
-    }
-
-    /// A database with log areas, of which runs have several pieces.
-    fn logged() -> Database {
-        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
-        let builder = Database::builder().memory(4 << 20).leaf_len(4096).background_threads(0);
-        let db = builder.open_on(volume).expect("opens");
-        let keyspace = db.keyspace("main").expect("a keyspace");
-        for step in [1, 40, 41, 20] {
-            let mut batch = db.batch();
-            (0..9000u64).step_by(step).for_each(|number| {
-                batch.insert(&keyspace, number.to_be_bytes(), [7; 50]);
-            });
-            batch.commit().expect("commits");
-            db.flush().expect("flushes");
-        }
-        db.check().expect("sound");
-        db
-    }
-
-    /// What a check says when an area of several pieces is made anew with these hashes and fences.
-    fn with_runs(db: &Database, change: impl Fn(&mut Vec<KeyHash>, &mut Vec<u8>)) -> String {
-        let engine = &db.handle.engine;
-        let before = Arc::clone(&engine.state.load().version);
-        let mut version = (*before).clone();
-        let has_fences = |area: &LogArea| area.runs().any(|run| run.pieces.len() > 1);
-        let (block, area) = before.logs.iter().find(|(_, area)| has_fences(area)).expect("short pieces");
-        version.logs.remove(block);
-        for (run, mut hashes) in area.runs().zip(area.hashes()) {
-            let pieces: Vec<_> = run.pieces.iter().collect();
-            let mut fences = run.fences.0.to_vec();
-            if pieces.len() > 1 {
-                change(&mut hashes, &mut fences);
-            }
-            let len = |id: &NodeId| u64::from(version.table.address(*id).expect("an address").len());
-            let (len, fences) = (pieces.iter().map(len).sum(), Fences(&fences));
-            let run = DeltaRun { pieces: &pieces, fences, removals: run.removals };
-            version.logs.push(block, run, Size { bytes: len, fresh: 0 }, &hashes);
-        }
-        let version = Arc::new(version);
-        engine.state.replace(|state| State { version: Arc::clone(&version), ..State::clone(state) });
-        let found = db.check();
-        engine.state.replace(|state| State { version: Arc::clone(&before), ..State::clone(state) });
-        match found {
-            Ok(_) => String::new(),
-            Err(Error::Damaged { damage }) => {
-                assert_eq!(damage.len(), 1, "{damage:?}");
-                damage[0].to_string()
-            }
-            Err(other) => panic!("{other}"),
-        }
-    }
-
-    fn opened() -> (Simulated, Database, Keyspace) {
-        let volume = Simulated::new(1);
-        let shared: Arc<dyn Volume> = Arc::new(volume.clone());
-        let db = Database::builder().memory(4 << 20).background_threads(0).open_on(shared).unwrap();
-        let keyspace = db.keyspace("main").unwrap();
-        (volume, db, keyspace)
-    }
-
-    /// A disk that fails is when one wants to know of all damage.
-    #[test]
-    fn what_cannot_be_read_hides_no_damage() {
-        let (volume, db, keyspace) = opened();
-        keyspace.ingest((0..20_000u32).map(|number| (number.to_be_bytes(), [7; 100]))).unwrap();
-        let fail = |nth| {
-            volume.fail_nth(
-                Filter::kinds([OperationKind::Read]).file("data"),
-                nth,
-                Fault::Error,
-                Repeat::Sticky,
-            )
-        };
-        fail(4);
-        assert!(matches!(db.check(), Err(Error::Io(_))), "nothing is damaged");
-        volume.clear_faults();
-        let damaged = |found| match found {
-            Err(Error::Damaged { damage }) => damage,
-            other => panic!("{other:?}"),
-        };
-        (0..64).for_each(|byte| volume.flip_bit("data", 5000 + byte, 1).unwrap());
-        let all = damaged(db.check());
-        // The group of nodes that the damaged one is in is read one by one.
-        fail(30);
-        let found = damaged(db.check());
-        let told = |damage: &[Error]| -> Vec<String> {
-            damage.iter().filter(|error| error.is_damage()).map(Error::to_string).collect()
-        };
-        assert_eq!(told(&found), told(&all));
-        assert!(found.iter().any(|error| matches!(error, Error::Io(_))), "{found:?}");
-    }
-
-    /// The record of an edit of unknown outcome was reported as damage.
-    #[test]
-    fn a_manifest_that_could_not_be_synced_is_no_damage() {
-        let (volume, db, keyspace) = opened();
-        keyspace.insert("key", "value").unwrap();
-        volume.fail_nth(Filter::kinds([OperationKind::Sync]).file("manifest"), 1, Fault::Error, Repeat::Once);
-        db.flush().unwrap_err();
-        assert_eq!(volume.fired(), 1);
-        db.check().unwrap();
-        drop((keyspace, db));
-        Database::builder().memory(4 << 20).open_on(Arc::new(volume)).unwrap().check().unwrap();
-    }
-
-    /// They are closed when the check ends, and a sync of a closed file is a failed sync.
-    #[test]
-    fn what_only_a_check_keeps_of_the_log_is_not_synced() {
-        let (volume, db, keyspace) = opened();
-        let engine = &db.handle.engine;
-        let low = || engine.state.load().version.wal_low;
-        let kept = engine.commits.keep_log().unwrap();
-        for _ in 0..3 {
-            let mut batch = db.batch();
-            batch.insert(&keyspace, "key", "value");
-            batch.durability(Durability::Buffered).commit().unwrap();
-            db.flush().unwrap();
-        }
-        let unsynced = engine.commits.log.lock_for_test().as_ref().unwrap().wal.unsynced();
-        assert!(unsynced.iter().filter(|old| old.generation() < low()).count() > 1);
-        volume.fail_nth(Filter::kinds([OperationKind::Sync]), 1, Fault::Error, Repeat::Sticky);
-        engine.commits.sync_log_below(low()).unwrap();
-        engine.health.check_writable().unwrap();
-        volume.clear_faults();
-        kept.log.verify(&mut |_| Ok(())).unwrap();
-        drop(kept);
-        db.check().unwrap();
-    }
-
-    /// A wrong one would have a get look past the newest change of a key.
-    #[test]
-    fn wrong_hashes_and_fences_of_a_log_area_are_damage() {
-        let db = logged();
-        assert_eq!(with_runs(&db, |_, _| ()), "");
-        let told = with_runs(&db, |hashes, _| hashes[0] = KeyHash::of(b"a stranger"));
-        assert!(told.contains("hashes"), "{told}");
-        // Fences lie between two keys: a little more is above one, a little less below the other.
-        for (by, is_sound) in [(0u8, true), (255, false), (1, false)] {
-            let told = with_runs(&db, |_, fences| {
-                let last = fences.last_mut().expect("a fence");
-                *last = last.wrapping_add(by.wrapping_mul(45));
-            });
-            assert!(told.is_empty() == is_sound && (is_sound || told.contains("fences")), "{by}: {told}");
-        }
-    }
-}
+mod tests;

@@ -25,10 +25,26 @@ const TOGETHER: usize = 4096;
 /// A keyspace's id, and its name.
 pub(crate) type Named = (KeyspaceId, Arc<str>);
 
+/// Ids by name.
+#[derive(Default)]
+struct Ids {
+    all: HashMap<Arc<str>, KeyspaceId>,
+    /// The version that they were learned of.
+    epoch: Option<u64>,
+}
+
+impl Ids {
+    /// Whether they are those of this version. What this process changes it notes here itself; where another process does, each version
+    /// may have other names.
+    fn are_of(&self, engine: &Engine, version: &Version) -> bool {
+        self.epoch.is_some_and(|epoch| epoch == version.epoch || !engine.health.is_read_only())
+    }
+}
+
 /// See the module documentation.
 #[derive(Default)]
 pub(crate) struct Creation {
-    ids: RankedRwLock<rank::KeyspaceIds, HashMap<Arc<str>, KeyspaceId>>,
+    ids: RankedRwLock<rank::KeyspaceIds, Ids>,
     /// Names that a thread waits for.
     wanted: RankedMutex<rank::CreationNames, Vec<Arc<str>>>,
     pub(super) turn: RankedMutex<rank::Creation, ()>,
@@ -84,6 +100,7 @@ impl Creation {
     /// The keyspaces of these names, in this order. Those that do not exist are created.
     pub fn find_or_create(&self, engine: &Engine, names: &[Arc<str>]) -> Result<Vec<Named>> {
         names.iter().try_for_each(|name| check_name(name))?;
+        self.learn(engine);
         if let Some(found) = self.find(names) {
             return Ok(found);
         }
@@ -91,13 +108,12 @@ impl Creation {
             self.wanted.lock().extend(names.iter().cloned());
         }
         let _turn = self.turn.lock();
-        self.learn(&engine.state.load().version);
         // Perhaps created by the thread before this one.
         if let Some(found) = self.find(names) {
             // Whoever creates the next ones must not create these again, should they be dropped by then.
             let mut wanted = self.wanted.lock();
             let ids = self.ids.read();
-            wanted.retain(|name| !ids.contains_key(name));
+            wanted.retain(|name| !ids.all.contains_key(name));
             return Ok(found);
         }
         if engine.health.is_read_only() {
@@ -115,14 +131,17 @@ impl Creation {
 
     fn find(&self, names: &[Arc<str>]) -> Option<Vec<Named>> {
         let ids = self.ids.read();
-        names.iter().map(|name| ids.get_key_value(name).map(|(name, id)| (*id, Arc::clone(name)))).collect()
+        names
+            .iter()
+            .map(|name| ids.all.get_key_value(name).map(|(name, id)| (*id, Arc::clone(name))))
+            .collect()
     }
 
     /// The keyspace of this name, if there is one.
     pub(super) fn find_existing(&self, engine: &Engine, name: &str) -> Option<Named> {
-        self.learn(&engine.state.load().version);
+        self.learn(engine);
         let ids = self.ids.read();
-        ids.get_key_value(name).map(|(name, id)| (*id, Arc::clone(name)))
+        ids.all.get_key_value(name).map(|(name, id)| (*id, Arc::clone(name)))
     }
 
     /// The error that there is no keyspace of this name.
@@ -136,22 +155,25 @@ impl Creation {
 
     /// A keyspace does not have this name any more.
     pub(super) fn forget(&self, name: &str) {
-        self.ids.write().remove(name);
+        self.ids.write().all.remove(name);
     }
 
     /// A keyspace has this name now.
     pub(super) fn remember(&self, name: Arc<str>, id: KeyspaceId) {
-        self.ids.write().insert(name, id);
+        self.ids.write().all.insert(name, id);
     }
 
     /// Learns of the keyspaces that there are.
-    fn learn(&self, version: &Version) {
-        if self.ids.read().len() == version.trees.len() {
+    fn learn(&self, engine: &Engine) {
+        if self.ids.read().are_of(engine, &engine.state.load().version) {
             return;
         }
         let mut ids = self.ids.write();
-        if ids.len() != version.trees.len() {
-            *ids = version.trees.iter().map(|(id, tree)| (Arc::clone(&tree.name), id)).collect();
+        // Loaded under the lock: who changes names has published that before.
+        let version = Arc::clone(&engine.state.load().version);
+        if !ids.are_of(engine, &version) {
+            let all = version.trees.iter().map(|(id, tree)| (Arc::clone(&tree.name), id)).collect();
+            *ids = Ids { all, epoch: Some(version.epoch) };
         }
     }
 
@@ -171,7 +193,7 @@ impl Creation {
         let mut made: HashMap<Arc<str>, KeyspaceId> = HashMap::new();
         let mut trees = Vec::new();
         for name in names {
-            if made.contains_key(name) || self.ids.read().contains_key(name) {
+            if made.contains_key(name) || self.ids.read().all.contains_key(name) {
                 continue;
             }
             last = id_behind(last)?.0;
@@ -184,7 +206,7 @@ impl Creation {
                 trees.iter().map(|(_, tree): &(_, Tree)| (tree.name.len() + TREE_LISTED) as u64).sum();
             let compressions = trees.iter().filter_map(|(id, _)| self.compression_of(*id, None)).collect();
             publish_listed(engine, Edit { trees, compressions, ..Edit::default() }, listed)?;
-            self.ids.write().extend(made);
+            self.ids.write().all.extend(made);
         }
         Ok(())
     }
@@ -200,6 +222,26 @@ mod tests {
     fn open(volume: &Simulated) -> Database {
         let builder = Database::builder().memory(4 << 20).background_threads(0);
         builder.open_on(Arc::new(volume.clone()) as Arc<dyn Volume>).unwrap()
+    }
+
+    /// A thread that looks for a name may have begun before the names changed.
+    #[test]
+    fn names_of_an_older_version_do_not_come_back() {
+        let db = open(&Simulated::new(1));
+        for round in 0..200 {
+            std::thread::scope(|scope| {
+                let looks = scope.spawn(|| (0..200).for_each(|_| _ = db.keyspace_if_exists("x").unwrap()));
+                for name in ["one", "other"] {
+                    db.keyspace(name).unwrap().insert("key", "value").unwrap();
+                    assert!(db.drop_keyspace(name).unwrap(), "round {round}");
+                }
+                looks.join().unwrap();
+            });
+            for name in ["one", "other"] {
+                assert!(db.keyspace_if_exists(name).unwrap().is_none());
+                db.keyspace(name).unwrap().insert("key", "value").unwrap();
+            }
+        }
     }
 
     /// Each took a walk through all that there were, and an edit of its own.

@@ -171,7 +171,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// As [`Database::keyspace`]. After an error of the device some may have been created; after others, none.
+    /// As [`Database::keyspace`]. After an error of the device some may have been created, and of more than 4,096 also if the disk
+    /// is full; after others, none.
     pub fn create_keyspaces<N: AsRef<str>>(
         &self,
         names: impl IntoIterator<Item = N>,

@@ -261,3 +261,37 @@ fn reserve_is_enough(engine: &crate::db::engine::Engine) -> bool {
     let needs = Needs { log, ..engine.space.reserve.needs() };
     engine.space.reserve.len() >= needs.whole()
 }
+
+/// A copy of a closed database may have it as a hole, which frees nothing on a full disk.
+#[test]
+fn a_reserve_that_was_copied_as_a_hole_is_given_space() {
+    let volume = Simulated::new(1);
+    let open = || {
+        Database::builder()
+            .memory(4 << 20)
+            .background_threads(0)
+            .open_on(Arc::new(volume.clone()) as Arc<dyn Volume>)
+            .unwrap()
+    };
+    let db = open();
+    let keyspace = db.keyspace("main").unwrap();
+    (0..100u32).for_each(|number| keyspace.insert(number.to_be_bytes(), [7; 100]).unwrap());
+    drop(keyspace);
+    db.close().unwrap();
+    let file = volume.open(FILE, Access { write: true, ..Access::default() }).unwrap();
+    let len = volume.len(file).unwrap();
+    volume.release(file, 0..len).unwrap();
+    volume.sync(file).unwrap();
+    volume.close(file).unwrap();
+    let before = volume.used();
+    let db = open();
+    assert!(volume.used() >= before + len, "{} of {len} bytes", volume.used() - before);
+    assert!(db.handle.engine.space.reserve.is_whole());
+    let has = db.handle.engine.space.reserve.len();
+    db.close().unwrap();
+    // It does not grow with each opening.
+    for _ in 0..5 {
+        open().close().unwrap();
+    }
+    assert!(open().handle.engine.space.reserve.len() <= has);
+}

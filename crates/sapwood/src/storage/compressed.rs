@@ -23,12 +23,12 @@
 use crate::bytecode::Reader;
 use crate::compression::Compression;
 use crate::encryption::Encryption;
-use crate::lock_order::{RankedMutex, rank};
 use crate::storage::dictionary::{Dictionaries, Dictionary, Training};
 use crate::storage::encrypted;
 use crate::storage::frames::Frames;
 use crate::storage::node::{self, HEADER, Header, NODE_LEN_MAX, Name, Node, Refusal, refuse};
 use crate::storage::packed::{pack, unpack};
+use crate::storage::sample_room::{SampleRoom, SharedTraining};
 use std::cell::RefCell;
 use std::sync::Arc;
 #[cfg(feature = "zstd")]
@@ -220,7 +220,7 @@ pub(crate) struct Compressor {
     untried: AtomicU32,
     /// Bytes of nodes for 256 bytes that are stored, of late.
     ratio: AtomicU32,
-    training: Arc<RankedMutex<rank::Training, Training>>,
+    training: Arc<SharedTraining>,
     /// The keyspace's dictionary, made ready, when the first node is compressed with it.
     #[cfg(feature = "zstd")]
     encoder: OnceLock<zstd_safe::CDict<'static>>,
@@ -291,13 +291,13 @@ impl Compressor {
     }
 
     /// Compresses an encoded node with these entries into `out`, with the keyspace's dictionary if there is one; it may become one of the samples
-    /// that a dictionary is trained of, which have `samples` bytes in all. Returns its checksum, or `None` if it is to be stored as it is.
+    /// that a dictionary is trained of, if there is room for such. Returns its checksum, or `None` if it is to be stored as it is.
     pub fn compress<'a>(
         &self,
         name: Name,
         encoded: &[u8],
         entries: impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])> + Clone,
-        (dictionary, samples): (Option<&Dictionary>, usize),
+        (dictionary, samples): (Option<&Dictionary>, Option<&SampleRoom>),
         out: &mut Vec<u8>,
     ) -> Option<u32> {
         let (how, codec) = self.how(dictionary).filter(|_| !name.is_inner())?;
@@ -311,10 +311,10 @@ impl Compressor {
             out.resize(HEAD, 0);
             let (count, most) = (entries.len(), encoded.len() - encoded.len() / SAVES);
             pack(&mut scratch.packed, entries);
-            if let (Compression::ZstdDictionary { level }, None, 0) =
-                (self.compression, dictionary, name.level)
+            if let (Compression::ZstdDictionary { level }, None, 0, Some(room)) =
+                (self.compression, dictionary, name.level, samples)
             {
-                self.training.lock().see(&scratch.packed, samples, level);
+                Training::see(&self.training, &scratch.packed, room, level);
             }
             let packed = scratch.packed.len();
             let compressed = scratch.compress(how, out, most.saturating_sub(HEAD));
@@ -430,8 +430,13 @@ mod tests {
     ) -> (Vec<u8>, Option<(Vec<u8>, u32)>) {
         let (entries, mut encoded, mut out) = (entries_of(records), Vec::new(), Vec::new());
         node::encode(&mut encoded, name(level), &entries, records.len());
-        let crc =
-            compressor.compress(name(level), &encoded, entries.records(records.len()), (None, 0), &mut out);
+        let crc = compressor.compress(
+            name(level),
+            &encoded,
+            entries.records(records.len()),
+            (None, None),
+            &mut out,
+        );
         (encoded, crc.map(|crc| (out, crc)))
     }
 

@@ -4,6 +4,7 @@
 //! Invariant: a version that has an address of a node has the dictionary that the node needs.
 
 use crate::operation::KeyspaceId;
+use crate::storage::sample_room::{SampleRoom, SharedTraining};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -117,24 +118,37 @@ impl Training {
         self.trained.as_ref()
     }
 
-    /// Sees a packed leaf, of which it may make a sample. All samples together have `room` bytes. The dictionary is for this level.
-    pub fn see(&mut self, packed: &[u8], room: usize, level: u8) {
-        let room = room.min(SAMPLES);
-        if self.trained.is_some() || self.has_failed || packed.len() > room / 8 {
+    /// Sees a packed leaf, of which it may make a sample, if there is room. The dictionary is for this level.
+    pub fn see(this: &Arc<SharedTraining>, packed: &[u8], of_all: &SampleRoom, level: u8) {
+        let room = of_all.most().min(SAMPLES);
+        let mut training = this.lock();
+        if training.trained.is_some() || training.has_failed || packed.len() > room / 8 {
             return;
         }
-        self.seen += 1;
-        if self.seen % SAMPLE_OF != 1 {
+        training.seen += 1;
+        if training.seen % SAMPLE_OF != 1 || !of_all.take(this, packed.len()) {
             return;
         }
-        self.samples.extend_from_slice(packed);
-        self.lens.push(packed.len());
-        if self.samples.len() >= room - room / 8 {
-            self.trained =
-                train(&self.samples, &self.lens, DICTIONARY_MAX.min(room / SAMPLES_TO_DICTIONARY), level);
-            self.has_failed = self.trained.is_none();
-            (self.samples, self.lens) = Default::default();
+        training.samples.extend_from_slice(packed);
+        training.lens.push(packed.len());
+        if training.samples.len() >= room - room / 8 {
+            let most = DICTIONARY_MAX.min(room / SAMPLES_TO_DICTIONARY);
+            training.trained = train(&training.samples, &training.lens, most, level);
+            training.has_failed = training.trained.is_none();
+            training.forget_samples();
+            of_all.give_back(this);
         }
+    }
+
+    /// Begins anew.
+    pub fn forget_samples(&mut self) {
+        (self.samples, self.lens) = Default::default();
+    }
+
+    /// Bytes of samples.
+    #[cfg(test)]
+    pub fn sampled(&self) -> usize {
+        self.samples.len()
     }
 }
 
@@ -171,23 +185,25 @@ mod tests {
     #[test]
     fn one_is_trained_of_a_part_of_what_is_seen_and_only_once() {
         for room in [64 << 10, usize::MAX] {
-            let (mut training, mut seen, most) = (Training::default(), 0, room.min(SAMPLES));
+            let (training, mut seen, most) = (Arc::<SharedTraining>::default(), 0, room.min(SAMPLES));
+            let room = SampleRoom::new(room);
             for number in 0u32.. {
                 let leaf = format!("{number} events of user {} were seen by {}, ", number % 97, number * 7)
                     .repeat(20);
-                training.see(leaf.as_bytes(), room, 3);
+                Training::see(&training, leaf.as_bytes(), &room, 3);
                 seen += leaf.len();
+                let training = training.lock();
                 assert!(training.samples.len() <= most);
                 if training.dictionary().is_some() || training.has_failed {
                     break;
                 }
             }
-            let dictionary = Arc::clone(training.dictionary().expect("trained"));
+            let dictionary = Arc::clone(training.lock().dictionary().expect("trained"));
             assert!((most / 2 * SAMPLE_OF..most * (SAMPLE_OF + 1)).contains(&seen), "{seen} bytes were seen");
             assert!(dictionary.bytes().len() <= most / SAMPLES_TO_DICTIONARY);
-            assert_eq!(training.samples.capacity(), 0, "the memory went back");
-            (0..100).for_each(|_| training.see(&[7; 1000], room, 3));
-            assert_eq!(training.dictionary(), Some(&dictionary));
+            assert_eq!((training.lock().samples.capacity(), room.taken()), (0, 0), "the memory went back");
+            (0..100).for_each(|_| Training::see(&training, &[7; 1000], &room, 3));
+            assert_eq!(training.lock().dictionary(), Some(&dictionary));
         }
     }
 
@@ -212,13 +228,14 @@ mod tests {
     fn what_has_nothing_in_common_gets_none() {
         use rand::rngs::StdRng;
         use rand::{Rng, SeedableRng};
-        let (mut training, mut rng) = (Training::default(), StdRng::seed_from_u64(1));
-        while !training.has_failed {
+        let (training, mut rng) = (Arc::<SharedTraining>::default(), StdRng::seed_from_u64(1));
+        let room = SampleRoom::new(128 << 10);
+        while !training.lock().has_failed {
             let mut leaf = [0; 4000];
             rng.fill(&mut leaf[..]);
-            training.see(&leaf, 128 << 10, 3);
-            assert!(training.dictionary().is_none());
+            Training::see(&training, &leaf, &room, 3);
+            assert!(training.lock().dictionary().is_none());
         }
-        assert_eq!(training.samples.capacity(), 0, "the memory went back");
+        assert_eq!(training.lock().samples.capacity(), 0, "the memory went back");
     }
 }

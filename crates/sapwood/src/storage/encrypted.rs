@@ -135,7 +135,7 @@ mod tests {
         node::encode(&mut encoded, name, &entries, 15);
         let records = entries.records(15);
         let compressor = Compressor::new(compression);
-        if compressor.compress(name, &encoded, records, (None, 0), &mut stored).is_none() {
+        if compressor.compress(name, &encoded, records, (None, None), &mut stored).is_none() {
             stored.clone_from(&encoded);
         }
         (encoded, stored)

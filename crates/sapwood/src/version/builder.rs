@@ -200,9 +200,8 @@ impl<'a> VersionBuilder<'a> {
         let dictionary = compressor.as_ref().and_then(|compressor| self.dictionary(keyspace, compressor));
         let compress = |compressor: Arc<Compressor>| {
             let entries = entries.records(count);
-            // A sixteenth of the memory budget.
-            let samples = 4 * self.pager.reader.buffers_max() as usize;
-            compressor.compress(name, &encoded, entries, (dictionary.as_deref(), samples), &mut compressed)
+            let with = (dictionary.as_deref(), Some(&self.pager.samples));
+            compressor.compress(name, &encoded, entries, with, &mut compressed)
         };
         let (is_compressed, mut crc) = match compressor.and_then(compress) {
             Some(crc) => (true, crc),

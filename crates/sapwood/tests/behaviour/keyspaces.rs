@@ -313,3 +313,28 @@ fn keyspaces_go_while_others_write_to_them() {
     assert_eq!((db.keyspaces().len(), db.stats().space.live), (0, 0));
     assert!(db.check().is_ok());
 }
+
+/// Also once some keyspace was dropped: then ids without a keyspace are looked at.
+#[test]
+fn a_keyspace_younger_than_a_snapshot_is_empty_in_it() {
+    for drops in [false, true] {
+        let builder = Database::builder().memory(4 << 20).background_threads(0);
+        let db = builder.open_on(Arc::new(Simulated::new(1)) as Arc<dyn Volume>).expect("opens");
+        if drops {
+            db.keyspace("gone").expect("a keyspace");
+            db.drop_keyspace("gone").expect("drops");
+        }
+        let snapshot = db.snapshot();
+        let young = db.keyspace("young").expect("a keyspace");
+        young.insert("key", "value").expect("commits");
+        assert_eq!(snapshot.get(&young, "key").expect("reads"), None);
+        assert_eq!(snapshot.iter(&young).count(), 0);
+        db.transact(|tx| {
+            let younger = db.keyspace("younger")?;
+            assert_eq!(tx.get(&younger, "key")?, None);
+            tx.insert(&younger, "key", "value")
+        })
+        .expect("commits");
+        assert_eq!(db.keyspace("younger").expect("a keyspace").iter().count(), 1);
+    }
+}

@@ -625,6 +625,36 @@ fn manifest_between_two_reads(nth: u64) -> bool {
     is_in_part
 }
 
+/// A name may be another keyspace's by then, with as many keyspaces as before.
+#[test]
+fn a_follower_finds_keyspaces_by_their_names_of_now() {
+    let volume = Simulated::new(1).with_windows();
+    let writer = builder().open_on(Arc::new(volume.clone())).unwrap();
+    for name in ["a", "b", "ships", "gone"] {
+        writer.keyspace(name).unwrap().insert("name", name).unwrap();
+    }
+    let follower = follow(&volume);
+    let of = |name: &str| follower.keyspace(name)?.get("name").map(|found| found.map(|found| found.to_vec()));
+    let all = |expected: [(&str, &str); 4]| {
+        follower.refresh().unwrap();
+        for (name, value) in expected {
+            assert_eq!(of(name).unwrap(), Some(value.as_bytes().to_vec()), "{name}");
+            assert!(follower.keyspace_if_exists(name).unwrap().is_some());
+        }
+    };
+    all([("a", "a"), ("b", "b"), ("ships", "ships"), ("gone", "gone")]);
+    for (from, to) in [("a", "t"), ("b", "a"), ("t", "b")] {
+        writer.rename_keyspace(from, to).unwrap();
+    }
+    writer.keyspace("new").unwrap().insert("name", "new ships").unwrap();
+    writer.replace_keyspace("new", "ships").unwrap();
+    writer.drop_keyspace("gone").unwrap();
+    writer.keyspace("other").unwrap().insert("name", "other").unwrap();
+    all([("a", "b"), ("b", "a"), ("ships", "new ships"), ("other", "other")]);
+    assert!(matches!(of("gone"), Err(Error::NoKeyspace { .. })));
+    assert!(follower.keyspace_if_exists("gone").unwrap().is_none());
+}
+
 /// Damage of what the registration covers is damage.
 #[test]
 fn damage_is_not_taken_for_age() {

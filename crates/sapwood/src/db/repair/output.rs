@@ -198,7 +198,7 @@ impl Output {
         let dictionary: Option<Arc<Dictionary>> = self.version.segments.dictionaries.get(keyspace).cloned();
         let records = entries.records(entries.len());
         let compressed =
-            tree.compressor.compress(name, &encoded, records, (dictionary.as_deref(), 0), &mut packed);
+            tree.compressor.compress(name, &encoded, records, (dictionary.as_deref(), None), &mut packed);
         let (mut stored, mut crc) = compressed.map_or((&encoded, crc), |crc| (&packed, crc));
         let mut encrypted = Vec::new();
         if self.encryption.is_on() {
