@@ -184,6 +184,10 @@ impl<K: Clone, A> Drop for Leader<'_, K, A> {
     fn drop(&mut self) {
         let mut queue = self.gather.lock();
         queue.leaders -= 1;
+        // It panics, and will not ask for its own answer, if its key was not among those that it has searched for.
+        if !self.tickets.is_empty() && !self.tickets.contains(&self.own) {
+            queue.give_up(self.own);
+        }
         for ticket in self.tickets.drain(..).filter(|ticket| *ticket != self.own) {
             queue.answer(ticket, None);
         }
@@ -198,6 +202,19 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
     use std::sync::mpsc;
     use std::time::Duration;
+
+    #[test]
+    fn a_leader_that_panics_leaves_no_key_of_its_own() {
+        let gather: Gather<u64, u64> = Gather::new(1, 1);
+        let mut queue = gather.lock();
+        let (other, own) = (queue.wait_for(7), queue.wait_for(8));
+        queue.waiting.pop_front();
+        queue.leaders = 1;
+        drop(queue);
+        drop(Leader { gather: &gather, own, tickets: vec![other] });
+        let queue = gather.lock();
+        assert!(queue.waiting.is_empty() && queue.answers.keys().eq([&other]));
+    }
 
     #[test]
     fn every_thread_gets_its_own_answer_within_the_limits() {
