@@ -104,6 +104,25 @@ const fn micros(micros: u64) -> Duration {
     Duration::from_micros(micros)
 }
 
+/// What the drives here have alike unless they say otherwise: the bus's commands and turns, a controller without turns, the
+/// host's part, neither cache nor priority. The rest each says for itself; a bus, link or queue that nobody says is refused.
+const COMMON: Timing = Timing {
+    read: Duration::ZERO,
+    program: Duration::ZERO,
+    erase: Duration::ZERO,
+    bus_bytes_per_second: 0,
+    bus_command: Duration::from_nanos(300),
+    bus_turn: Duration::from_nanos(200),
+    controller_read: Duration::ZERO,
+    controller_write: Duration::ZERO,
+    controller_turn: Duration::ZERO,
+    host_overhead: micros(5),
+    host_bytes_per_second: 0,
+    queue_depth: 0,
+    write_cache_bytes: 0,
+    read_priority: ReadPriority::None,
+};
+
 impl Profile {
     fn named(name: &str, geometry: Geometry, timing: Timing) -> Self {
         Self { name: name.to_owned(), geometry, timing, rules: Rules::default(), trim: true }
@@ -125,16 +144,12 @@ impl Profile {
             program: micros(220),
             erase: micros(1500),
             bus_bytes_per_second: 200_000_000,
-            bus_command: Duration::from_nanos(300),
-            bus_turn: Duration::from_nanos(200),
             controller_read: micros(4),
             controller_write: micros(4),
             controller_turn: micros(2),
-            host_overhead: micros(5),
             host_bytes_per_second: 3_000_000_000,
             queue_depth: 256,
-            write_cache_bytes: 0,
-            read_priority: ReadPriority::None,
+            ..COMMON
         };
         Self::named("ssdsim", geometry, timing)
     }
@@ -157,16 +172,9 @@ impl Profile {
             program: micros(148),
             erase: micros(1500),
             bus_bytes_per_second: 40_000_000,
-            bus_command: Duration::from_nanos(300),
-            bus_turn: Duration::from_nanos(200),
-            controller_read: Duration::ZERO,
-            controller_write: Duration::ZERO,
-            controller_turn: Duration::ZERO,
-            host_overhead: micros(5),
             host_bytes_per_second: 300_000_000,
             queue_depth: 1,
-            write_cache_bytes: 0,
-            read_priority: ReadPriority::None,
+            ..COMMON
         };
         let rules = Rules { order: Order::Ascending, programs_max: 4, ..Rules::default() };
         Self { rules, ..Self::named("slc-2007", geometry, timing) }
@@ -188,16 +196,11 @@ impl Profile {
             program: micros(800),
             erase: micros(3000),
             bus_bytes_per_second: 166_000_000,
-            bus_command: Duration::from_nanos(300),
-            bus_turn: Duration::from_nanos(200),
             controller_read: micros(2),
             controller_write: micros(2),
-            controller_turn: Duration::ZERO,
-            host_overhead: micros(5),
             host_bytes_per_second: 280_000_000,
             queue_depth: 32,
-            write_cache_bytes: 0,
-            read_priority: ReadPriority::None,
+            ..COMMON
         };
         Self::named("mlc-2010", geometry, timing)
     }
@@ -219,17 +222,12 @@ impl Profile {
             program: micros(950),
             erase: micros(3000),
             bus_bytes_per_second: 320_000_000,
-            bus_command: Duration::from_nanos(300),
-            bus_turn: Duration::from_nanos(200),
             // The firmware runs on one core of 87.5 MHz.
             controller_read: micros(270),
             controller_write: micros(270),
-            controller_turn: Duration::ZERO,
-            host_overhead: micros(5),
             host_bytes_per_second: 260_000_000,
             queue_depth: 1,
-            write_cache_bytes: 0,
-            read_priority: ReadPriority::None,
+            ..COMMON
         };
         Self::named("openssd", geometry, timing)
     }
@@ -252,16 +250,12 @@ impl Profile {
             program: micros(350),
             erase: micros(1500),
             bus_bytes_per_second: 50_000_000,
-            bus_command: Duration::from_nanos(300),
-            bus_turn: Duration::from_nanos(200),
             controller_read: micros(8),
             controller_write: micros(10),
-            controller_turn: Duration::ZERO,
-            host_overhead: micros(5),
             host_bytes_per_second: 256_000_000,
             queue_depth: 32,
             write_cache_bytes: 256 << 10,
-            read_priority: ReadPriority::None,
+            ..COMMON
         };
         // The drive came before TRIM.
         Self { trim: false, ..Self::named("x25-e", geometry, timing) }
@@ -284,16 +278,13 @@ impl Profile {
             program: micros(950),
             erase: micros(3000),
             bus_bytes_per_second: 133_000_000,
-            bus_command: Duration::from_nanos(300),
-            bus_turn: Duration::from_nanos(200),
             controller_read: micros(2),
             controller_write: micros(54),
-            controller_turn: Duration::ZERO,
             host_overhead: micros(139),
             host_bytes_per_second: 346_000_000,
             queue_depth: 32,
             write_cache_bytes: 1 << 20,
-            read_priority: ReadPriority::None,
+            ..COMMON
         };
         Self::named("s470", geometry, timing)
     }
@@ -314,16 +305,11 @@ impl Profile {
             program: micros(700),
             erase: micros(5000),
             bus_bytes_per_second: 1_200_000_000,
-            bus_command: Duration::from_nanos(300),
-            bus_turn: Duration::from_nanos(200),
             controller_read: Duration::from_nanos(1500),
             controller_write: Duration::from_nanos(1500),
-            controller_turn: Duration::ZERO,
-            host_overhead: micros(5),
             host_bytes_per_second: 3_500_000_000,
             queue_depth: 1024,
-            write_cache_bytes: 0,
-            read_priority: ReadPriority::None,
+            ..COMMON
         };
         Self::named("tlc-2020", geometry, timing)
     }
@@ -367,8 +353,8 @@ impl Profile {
         };
         let host_bytes_per_second = bytes_per_second.max(1_000_000);
         let bus_bytes_per_second = 1_200_000_000;
-        let (bus_command, host_overhead) = (Duration::from_nanos(300), micros(5));
-        let transfer = 4096.0 / bus_bytes_per_second as f64 + (bus_command + host_overhead).as_secs_f64();
+        let command = COMMON.bus_command + COMMON.host_overhead;
+        let transfer = 4096.0 / bus_bytes_per_second as f64 + command.as_secs_f64();
         let link = 4096.0 / host_bytes_per_second as f64;
         let seconds = |seconds: f64| Duration::from_nanos((seconds.clamp(0.0, 1.0) * 1e9) as u64);
         let timing = Timing {
@@ -376,16 +362,11 @@ impl Profile {
             program: seconds(write_once - transfer).max(micros(1)),
             erase: micros(1000),
             bus_bytes_per_second,
-            bus_command,
-            bus_turn: Duration::from_nanos(200),
             controller_read: seconds(read_each - link),
             controller_write: seconds(write_each - link),
-            controller_turn: Duration::ZERO,
-            host_overhead,
             host_bytes_per_second,
             queue_depth: 1024,
-            write_cache_bytes: 0,
-            read_priority: ReadPriority::None,
+            ..COMMON
         };
         Ok(Self::named("host", geometry, timing))
     }
