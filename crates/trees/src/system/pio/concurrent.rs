@@ -14,18 +14,22 @@ use crate::index::Index;
 use crate::page::leaf_segments::Op;
 use crate::queue::opq::COMMITTED;
 use crate::{Counters, Key, Result, Value};
-use parking_lot::RwLock;
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// A PIO B-tree for many threads.
 pub struct SharedPioTree {
     tree: RwLock<PioTree>,
+    /// Nanoseconds that callers have waited for the lock.
+    waited: AtomicU64,
 }
 
 impl SharedPioTree {
     /// Shares a tree.
     pub fn new(tree: PioTree) -> Self {
-        Self { tree: RwLock::new(tree) }
+        Self { tree: RwLock::new(tree), waited: AtomicU64::new(0) }
     }
 
     /// The tree, for one thread again.
@@ -33,23 +37,45 @@ impl SharedPioTree {
         self.tree.into_inner()
     }
 
+    /// How long callers have waited for the tree, all together, by the wall clock: searches and arrivals for a batch update, a
+    /// batch update for them.
+    pub fn waited(&self) -> Duration {
+        Duration::from_nanos(self.waited.load(Ordering::Relaxed))
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, PioTree> {
+        self.tree.try_read().unwrap_or_else(|| self.waiting(|| self.tree.read()))
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, PioTree> {
+        self.tree.try_write().unwrap_or_else(|| self.waiting(|| self.tree.write()))
+    }
+
+    /// Only who must wait looks at the clock.
+    fn waiting<G>(&self, lock: impl FnOnce() -> G) -> G {
+        let began = Instant::now();
+        let guard = lock();
+        self.waited.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        guard
+    }
+
     fn change(&self, key: Key, value: Value, op: Op) -> Result<()> {
-        let is_full = self.tree.read().queue_up(COMMITTED, key, value, op)?;
+        let is_full = self.read().queue_up(COMMITTED, key, value, op)?;
         if is_full { self.relieve() } else { Ok(()) }
     }
 
     /// A batch update, unless somebody else was faster.
     fn relieve(&self) -> Result<()> {
-        self.tree.write().relieve()
+        self.write().relieve()
     }
 
     fn change_in(&self, transaction: &Transaction, key: Key, value: Value, op: Op) -> Result<()> {
-        let queued = self.tree.read().change_if_room(transaction, key, value, op)?;
+        let queued = self.read().change_if_room(transaction, key, value, op)?;
         match queued {
             Some(false) => Ok(()),
             Some(true) => self.relieve(),
             // With the tree to itself it finds out whether there is anything to take.
-            None => self.tree.write().change_in(transaction, key, value, op),
+            None => self.write().change_in(transaction, key, value, op),
         }
     }
 
@@ -74,7 +100,7 @@ impl SharedPioTree {
     /// # Ok::<(), trees::Error>(())
     /// ```
     pub fn begin(&self) -> Transaction {
-        self.tree.read().begin_shared()
+        self.read().begin_shared()
     }
 
     /// See [`PioTree::insert_in`].
@@ -94,13 +120,13 @@ impl SharedPioTree {
 
     /// See [`PioTree::search_in`]. It waits while the log is synced, unlike [`Self::search`].
     pub fn search_in(&self, transaction: &Transaction, key: Key) -> Result<Option<Value>> {
-        self.tree.read().search_in(transaction, key)
+        self.read().search_in(transaction, key)
     }
 
     /// See [`PioTree::commit`].
     pub fn commit(&self, transaction: Transaction) -> Result<()> {
         let is_full = {
-            let tree = self.tree.read();
+            let tree = self.read();
             tree.commit_shared(&transaction)?;
             tree.queue.read().is_full()
         };
@@ -109,7 +135,7 @@ impl SharedPioTree {
 
     /// See [`PioTree::abort`].
     pub fn abort(&self, transaction: Transaction) -> Result<()> {
-        self.tree.read().abort_shared(&transaction)
+        self.read().abort_shared(&transaction)
     }
 
     /// See [`Index::insert`].
@@ -129,26 +155,51 @@ impl SharedPioTree {
 
     /// See [`Index::search`].
     pub fn search(&self, key: Key) -> Result<Option<Value>> {
-        self.tree.read().search(key)
+        self.read().search(key)
     }
 
     /// See [`Index::search_many`].
     pub fn search_many(&self, keys: &[Key]) -> Result<Vec<Option<Value>>> {
-        self.tree.read().search_many(keys)
+        self.read().search_many(keys)
     }
 
     /// See [`Index::range`].
     pub fn range(&self, range: Range<Key>) -> Result<Vec<(Key, Value)>> {
-        self.tree.read().range(range)
+        self.read().range(range)
     }
 
     /// See [`Index::flush`].
     pub fn flush(&self) -> Result<()> {
-        self.tree.write().flush()
+        self.write().flush()
     }
 
     /// See [`Index::stats`].
     pub fn stats(&self) -> Counters {
-        self.tree.read().stats()
+        self.read().stats()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PioOptions;
+    use std::sync::Arc;
+
+    #[test]
+    fn who_waits_for_the_tree_is_counted_and_nobody_else() {
+        let volume = Arc::new(psync::Simulated::new(1));
+        let tree = SharedPioTree::new(PioTree::create(volume, &PioOptions::default()).unwrap());
+        tree.insert(1, 1).unwrap();
+        assert_eq!((tree.search(1).unwrap(), tree.waited()), (Some(1), Duration::ZERO));
+        const HELD: Duration = Duration::from_millis(20);
+        std::thread::scope(|scope| {
+            let guard = tree.tree.write();
+            let search = scope.spawn(|| tree.search(1).unwrap());
+            // The other thread may come late; it is there when it has waited a while.
+            std::thread::sleep(5 * HELD);
+            drop(guard);
+            assert_eq!(search.join().unwrap(), Some(1));
+        });
+        assert!(tree.waited() >= HELD, "{:?}", tree.waited());
     }
 }
