@@ -8,7 +8,7 @@ use crate::laboratory::Laboratory;
 use crate::quantity::{Clock, Quantity};
 use crate::row::{Missing, Row, Rows};
 use crate::trace::account::Account;
-use crate::trace::block_synthesis::{BlockOptions, Like};
+use crate::trace::block_synthesis::{BlockOptions, Like, REUSED};
 use crate::trace::replay::{Forest, Replayed, plant};
 use crate::tree_ground::TreeGround;
 use psync::Volume;
@@ -81,14 +81,14 @@ pub(crate) fn divisor(scale: Scale, device: Device) -> u64 {
     }
 }
 
-/// A disk is measured once at scale ci, where each request takes its time.
+/// As often as anything else: one run of a disk cannot tell trees apart whose times differ by less than its runs do.
 pub(crate) fn runs<C: Clock>(scale: Scale) -> u32 {
-    if C::IS_WALL && scale <= Scale::Ci { 1 } else { C::RUNS }
+    if C::IS_WALL && scale == Scale::Trial { 1 } else { C::RUNS }
 }
 
 /// The trace of a run.
 pub(crate) fn options(like: Like, sequential: f64, divisor: u64, run: u32) -> BlockOptions {
-    BlockOptions { like, sequential, divisor, seed: Laboratory::seed(run, 29) }
+    BlockOptions { like, sequential, divisor, seed: Laboratory::seed(run, 29), reused: REUSED }
 }
 
 /// Replays a trace on an empty tree of a system, with a buffer of so many pages where it has one.

@@ -25,6 +25,11 @@ pub(crate) trait SharedTree: Sync {
     const UPDATES_ALONE: bool;
 
     fn act(&self, step: Step) -> trees::Result<()>;
+
+    /// How long threads have waited for the whole tree, all together.
+    fn waited(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 impl SharedTree for SharedPioTree {
@@ -38,6 +43,21 @@ impl SharedTree for SharedPioTree {
             Op::Update => self.update(key, value),
             Op::Delete => self.delete(key),
         }
+    }
+
+    fn waited(&self) -> Duration {
+        SharedPioTree::waited(self)
+    }
+}
+
+/// A PIO B-tree as if its lock were always free, for callers in virtual time: what the lock costs.
+pub(crate) struct Unlocked(pub SharedPioTree);
+
+impl SharedTree for Unlocked {
+    const UPDATES_ALONE: bool = false;
+
+    fn act(&self, step: Step) -> trees::Result<()> {
+        self.0.act(step)
     }
 }
 
@@ -302,17 +322,6 @@ mod tests {
                 let gain = one.as_secs_f64() / many.as_secs_f64();
                 assert!(gain > 1.5 && gain <= callers as f64, "{callers} callers: {gain}");
             }
-        }
-    }
-
-    /// The same tree without its lock.
-    struct Unlocked(SharedPioTree);
-
-    impl SharedTree for Unlocked {
-        const UPDATES_ALONE: bool = false;
-
-        fn act(&self, step: Step) -> trees::Result<()> {
-            self.0.act(step)
         }
     }
 

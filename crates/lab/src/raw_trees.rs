@@ -10,10 +10,11 @@ use crate::failure::{Failure, Result};
 use crate::laboratory::Laboratory;
 use crate::quantity::{Lapse, Simulated};
 use crate::row::Row;
-use flash::{Geometry, Profile, RawFlash};
+use flash::{Geometry, Profile, RawFlash, Timing};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
+use std::time::Duration;
 use trees::{
     CbFlashOptions, CbFlashTree, CbPersistence, DiplTree, InPageLoggingOptions, Index, LogCommit, LogReads,
     LsbTree, LsbTreeOptions, MuLayout, MuTree, MuTreeOptions, Split, WanderingOptions, WanderingTree,
@@ -63,6 +64,13 @@ pub(crate) fn board() -> Profile {
     Profile { geometry, ..board }
 }
 
+/// The board if programming took no time: a write costs its transfer alone, as a read does without the sensing.
+pub(crate) fn board_of_free_programs() -> Profile {
+    let board = board();
+    let timing = Timing { program: Duration::ZERO, ..board.timing };
+    Profile { timing, ..board }
+}
+
 /// A tree of the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rival {
@@ -74,6 +82,8 @@ pub(crate) enum Rival {
     DiplFrames,
     /// The same on flash that programs a page once: each log unit is a page.
     DiplWhole,
+    /// The same with its own paper's rules, by which an update may wait in memory.
+    DiplRules,
     Mu,
     MuStar,
     Lsb,
@@ -95,6 +105,7 @@ impl Rival {
             Rival::Dipl16 => "by variant: d-IPL B+-tree, blocks of 16 pages",
             Rival::DiplFrames => "by variant: d-IPL B+-tree, 64 frames",
             Rival::DiplWhole => "by variant: d-IPL B+-tree, log units of a page",
+            Rival::DiplRules => "by variant: d-IPL B+-tree, updates wait in memory",
             Rival::Mu => "µ-tree",
             Rival::MuStar => "µ*-tree",
             Rival::Lsb => "LSB-tree",
@@ -105,8 +116,12 @@ impl Rival {
 
     /// An empty one.
     pub fn plant(self, run: u32) -> Result<RawTree> {
-        let mut profile = board();
-        if matches!(self, Rival::Dipl | Rival::Dipl16 | Rival::DiplFrames) {
+        self.plant_on(board(), run)
+    }
+
+    /// An empty one on flash of this kind.
+    pub fn plant_on(self, mut profile: Profile, run: u32) -> Result<RawTree> {
+        if matches!(self, Rival::Dipl | Rival::Dipl16 | Rival::DiplFrames | Rival::DiplRules) {
             profile.rules.programs_max = LOG_UNITS as u8;
         }
         if self == Rival::Dipl16 {
@@ -130,7 +145,7 @@ impl Rival {
                 let options = WanderingOptions { page_len: PAGE, keys_max, split: Split::Halve };
                 Kind::Wandering(WanderingTree::create(ground, &options)?)
             }
-            Rival::Dipl | Rival::Dipl16 | Rival::DiplFrames | Rival::DiplWhole => {
+            Rival::Dipl | Rival::Dipl16 | Rival::DiplFrames | Rival::DiplWhole | Rival::DiplRules => {
                 let options = InPageLoggingOptions {
                     node_len: PAGE,
                     fanout_max: ENTRIES,
@@ -138,7 +153,11 @@ impl Rival {
                     frames: if self == Rival::DiplFrames { MANY_FRAMES } else { 4 },
                     units_per_page: if self == Rival::DiplWhole { 1 } else { LOG_UNITS },
                     log_reads: LogReads::Relevant,
-                    commit: LogCommit::EachOperation,
+                    commit: if self == Rival::DiplRules {
+                        LogCommit::Rules
+                    } else {
+                        LogCommit::EachOperation
+                    },
                 };
                 Kind::Dipl(DiplTree::create(ground, &options)?)
             }
@@ -296,6 +315,7 @@ mod tests {
             Rival::Dipl16,
             Rival::DiplFrames,
             Rival::DiplWhole,
+            Rival::DiplRules,
             Rival::Mu,
             Rival::MuStar,
             Rival::Lsb,

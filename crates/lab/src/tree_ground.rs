@@ -51,6 +51,20 @@ pub(crate) fn larger_drive(run: u32, times: u32) -> Result<Ssd> {
     Ok(ssd.with_pio_max(PIO_MAX))
 }
 
+/// One with so many times the channels, and a controller that is as many times as fast: what threads wait for alone stays.
+pub(crate) fn wide_drive(run: u32, times: u32) -> Result<Ssd> {
+    let wrong = |error| Failure::CannotRun(format!("the simulated drive: {error}"));
+    let mut profile = Profile::ssdsim();
+    profile.geometry.channels *= times;
+    let timing = &mut profile.timing;
+    for time in [&mut timing.controller_read, &mut timing.controller_write, &mut timing.controller_turn] {
+        *time /= times;
+    }
+    timing.host_bytes_per_second *= u64::from(times);
+    let ssd = Ssd::new(profile, FtlOptions::default(), u64::from(run)).map_err(wrong)?;
+    Ok(ssd.with_pio_max(PIO_MAX))
+}
+
 /// What a drive has gone through before trees come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Past {
@@ -227,6 +241,20 @@ impl TreeGround<Wall> {
             _dir: Some(scratch),
             clock: PhantomData,
         })
+    }
+
+    /// A volume in memory, timed by the wall clock: what is left of a tree's time without a device.
+    pub fn in_memory() -> Self {
+        let began = Instant::now();
+        Self {
+            volume: Arc::new(psync::Simulated::new(1).with_pio_max(PIO_MAX)),
+            now: Arc::new(move || began.elapsed()),
+            rest: Box::new(|| ()),
+            tally: Box::new(Vec::new),
+            spent: None,
+            _dir: None,
+            clock: PhantomData,
+        }
     }
 }
 

@@ -77,6 +77,8 @@ pub struct BlockOptions {
     pub divisor: u64,
     /// Whatever is drawn is drawn from this.
     pub seed: u64,
+    /// The share of reads that go back to pages written lately, 0 to 1: [`REUSED`] unless the question is what it decides.
+    pub reused: f64,
 }
 
 const RUN_MEAN: f64 = 64.0;
@@ -84,7 +86,8 @@ const EXTENT: u32 = 1024;
 const EXTENTS: u32 = u32::MAX / EXTENT + 1;
 const EXTENT_ZIPF: f64 = 0.9;
 const PAGE_ZIPF: f64 = 0.99;
-const REUSED: f64 = 0.7;
+/// The share of reads that go back to pages written lately: no paper tells it, so it is chosen.
+pub const REUSED: f64 = 0.7;
 const BACK: usize = 1 << 16;
 const BACK_ZIPF: f64 = 0.99;
 
@@ -93,6 +96,7 @@ const BACK_ZIPF: f64 = 0.99;
 pub struct BlockTrace {
     rng: StdRng,
     sequential: f64,
+    reused: f64,
     writes: u64,
     reads: u64,
     value: u64,
@@ -124,12 +128,13 @@ impl BlockOptions {
 
     /// What to say of it wherever it is named.
     pub fn describe(&self) -> String {
-        let Self { like, sequential, divisor, seed } = *self;
+        let Self { like, sequential, divisor, seed, reused } = *self;
         let (writes, reads) = self.requests();
-        format!(
+        let told = format!(
             "{} block trace: {writes} writes and {reads} reads (1/{divisor} of the published), s = {sequential}, seed {seed}",
             like.name()
-        )
+        );
+        if reused == REUSED { told } else { format!("{told}, {reused} of the reads go back to late writes") }
     }
 
     /// The operations.
@@ -139,6 +144,9 @@ impl BlockOptions {
     pub fn steps(&self) -> Result<BlockTrace, String> {
         if !(0.0..=1.0).contains(&self.sequential) {
             return Err(format!("a share of {} in runs: 0 to 1", self.sequential));
+        }
+        if !(0.0..=1.0).contains(&self.reused) {
+            return Err(format!("a share of {} of the reads that go back: 0 to 1", self.reused));
         }
         if self.divisor == 0 {
             return Err("published numbers divided by 0: by 1 or more".into());
@@ -150,6 +158,7 @@ impl BlockOptions {
         Ok(BlockTrace {
             rng: StdRng::seed_from_u64(self.seed),
             sequential: self.sequential,
+            reused: self.reused,
             writes,
             reads,
             value: 0,
@@ -196,7 +205,7 @@ impl BlockTrace {
     }
 
     fn read(&mut self) -> Step {
-        let page = if !self.written.is_empty() && self.rng.random_bool(REUSED) {
+        let page = if !self.written.is_empty() && self.rng.random_bool(self.reused) {
             let back = (self.back.sample(&mut self.rng) as usize - 1) % self.written.len();
             self.written[(self.newest + self.written.len() - back) % self.written.len()]
         } else {
@@ -231,7 +240,7 @@ mod tests {
     use std::collections::HashSet;
 
     fn made(like: Like, sequential: f64, divisor: u64) -> Vec<Step> {
-        BlockOptions { like, sequential, divisor, seed: 4 }.steps().unwrap().collect()
+        BlockOptions { like, sequential, divisor, seed: 4, reused: REUSED }.steps().unwrap().collect()
     }
 
     #[test]
@@ -263,18 +272,21 @@ mod tests {
 
     #[test]
     fn reads_come_back_to_what_was_written() {
-        let mut written = HashSet::new();
-        let (mut reads, mut known) = (0, 0);
-        for step in made(Like::Tpcc, 0.85, 20) {
-            if step.op == Op::Insert {
-                written.insert(step.key);
-            } else {
-                reads += 1;
-                known += u64::from(written.contains(&step.key));
+        for reused in [0.0, 0.35, 0.7] {
+            let mut written = HashSet::new();
+            let (mut reads, mut known) = (0, 0);
+            let options = BlockOptions { like: Like::Tpcc, sequential: 0.85, divisor: 20, seed: 4, reused };
+            for step in options.steps().unwrap() {
+                if step.op == Op::Insert {
+                    written.insert(step.key);
+                } else {
+                    reads += 1;
+                    known += u64::from(written.contains(&step.key));
+                }
             }
+            let share = known as f64 / reads as f64;
+            assert!((share - reused).abs() < 0.02, "{share} for {reused}");
         }
-        let share = known as f64 / reads as f64;
-        assert!((share - 0.7).abs() < 0.02, "{share}");
     }
 
     #[test]
@@ -295,9 +307,10 @@ mod tests {
 
     #[test]
     fn options_out_of_range_are_refused() {
-        let options = BlockOptions { like: Like::Msr, sequential: 1.5, divisor: 1, seed: 0 };
+        let options = BlockOptions { like: Like::Msr, sequential: 1.5, divisor: 1, seed: 0, reused: REUSED };
         assert!(options.steps().unwrap_err().contains("1.5 in runs: 0 to 1"));
         assert!(BlockOptions { sequential: f64::NAN, ..options }.steps().is_err());
         assert!(BlockOptions { sequential: 0.5, divisor: 0, ..options }.steps().is_err());
+        assert!(BlockOptions { sequential: 0.5, reused: 1.5, ..options }.steps().is_err());
     }
 }

@@ -7,7 +7,7 @@ use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::progress::tell;
 use crate::trace::account::Account;
-use crate::trace::block_synthesis::BlockOptions;
+use crate::trace::block_synthesis::{BlockOptions, REUSED};
 use crate::trace::tpcc::{INDEXES, TARGET, Tpcc, TpccOptions};
 use crate::trace::{Op, Step, plain};
 use std::io::{self, BufWriter, Write};
@@ -34,6 +34,7 @@ pub(super) fn make(arguments: &Make) -> Result<()> {
                 sequential: arguments.sequential.unwrap_or_else(|| arguments.like.sequential()),
                 divisor: arguments.divisor,
                 seed: arguments.seed,
+                reused: REUSED,
             };
             let steps = options.steps().map_err(Failure::Usage)?;
             write(&arguments.out, &[options.describe()], &[], steps)
