@@ -16,7 +16,7 @@ use crate::boot;
 use crate::completion::{complete, complete_one};
 use crate::directory::{Directory, Identity, cannot_sync, is_removed};
 use crate::disk_options::{Backend, DiskOptions};
-use crate::forked::Process;
+use crate::forked::{OfProcess, Process};
 use crate::in_flight::Flight;
 use crate::lock::{Mutex, RwLock};
 use crate::lock_file::{self, Held};
@@ -253,6 +253,7 @@ impl Disk {
         match self.mover.begin(landings.collect()) {
             Ok(flying) => {
                 let names = files.iter().map(|file| Arc::clone(&file.name)).collect();
+                let flying = OfProcess::new(flying);
                 Ok(InFlight::flying(Flight { filled, flying, names, mover: Arc::clone(&self.mover) }))
             }
             Err(mut landings) => {

@@ -41,6 +41,32 @@ impl Process {
     }
 }
 
+/// What is of the process that made it: a forked child cannot have it, and leaves it alone when it drops it.
+pub(crate) struct OfProcess<T> {
+    value: Option<T>,
+    process: Process,
+}
+
+impl<T> OfProcess<T> {
+    pub fn new(value: T) -> Self {
+        Self { value: Some(value), process: Process::this() }
+    }
+
+    /// The value. Another process gets [`Error::Forked`].
+    pub fn take(mut self) -> Result<T> {
+        self.process.check()?;
+        self.value.take().ok_or_else(|| Error::Invalid("it was taken before".to_owned()))
+    }
+}
+
+impl<T> Drop for OfProcess<T> {
+    fn drop(&mut self) {
+        if self.process.is_forked() {
+            std::mem::forget(self.value.take());
+        }
+    }
+}
+
 #[cfg(all(unix, not(miri)))]
 fn watch() {
     type Handler = Option<unsafe extern "C" fn()>;

@@ -8,6 +8,7 @@
 //! 2. The result is what [`Device::read`](crate::Device::read) would have returned for the same requests.
 
 use crate::completion::conclude;
+use crate::forked::OfProcess;
 use crate::transfer::{Flying, Landing, Mover};
 use crate::{AlignedBuffer, FileId, Read, Result};
 use std::sync::Arc;
@@ -65,7 +66,8 @@ impl InFlight {
     /// Waits until all reads have ended. Returns their buffers, in the order of the set.
     ///
     /// # Errors
-    /// As [`Device::read`](crate::Device::read). The buffers are then dropped.
+    /// As [`Device::read`](crate::Device::read). The buffers are then dropped. In a child that was forked meanwhile
+    /// [`Error::Forked`](crate::Error::Forked).
     pub fn wait(self) -> Result<Vec<AlignedBuffer>> {
         match self.0 {
             State::Ended(result) => result,
@@ -87,7 +89,8 @@ impl std::fmt::Debug for InFlight {
 pub(crate) struct Flight {
     /// Buffers that are already filled: those of all parts of a large set but the last.
     pub filled: Vec<AlignedBuffer>,
-    pub flying: Box<dyn Flying>,
+    /// A child that was forked shares the kernel's queues of its parent: if it took completions from these, its parent would wait for them.
+    pub flying: OfProcess<Box<dyn Flying>>,
     /// Names of the files, for errors.
     pub names: Vec<Arc<str>>,
     /// Completes short reads.
@@ -96,7 +99,7 @@ pub(crate) struct Flight {
 
 impl Flight {
     fn wait(self) -> Result<Vec<AlignedBuffer>> {
-        let mut landings = self.flying.land();
+        let mut landings = self.flying.take()?.land();
         let transfers = landings.iter_mut().map(Landing::transfer).collect();
         conclude(&*self.mover, transfers, "read", |index| &self.names[index])?;
         let mut buffers = self.filled;
@@ -158,7 +161,12 @@ mod tests {
             landing.outcome = tried.outcome;
         }
         let names = lens.iter().map(|len| format!("{len}").into()).collect();
-        Flight { filled: vec![AlignedBuffer::new(1)], flying: Box::new(Tried(landings)), names, mover }
+        Flight {
+            filled: vec![AlignedBuffer::new(1)],
+            flying: OfProcess::new(Box::new(Tried(landings))),
+            names,
+            mover,
+        }
     }
 
     #[test]

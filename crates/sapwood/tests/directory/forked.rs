@@ -2,6 +2,7 @@
 
 use crate::{builder, count, is_alone, key, open, put, scratch};
 use fork::{Fork, fork, waitpid};
+use psync::{Access, AlignedBuffer, Device, ReadInto, Volume, Write};
 use sapwood::{Error, Result};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -124,6 +125,48 @@ fn databases_of_two_children_have_ids_of_their_own() {
         std::fs::read(path.join("CURRENT")).unwrap()[12..28].to_vec()
     });
     assert_ne!(ids[0], ids[1]);
+}
+
+/// The kernel's queues are shared with it: its parent waited for what the child had taken from them.
+#[test]
+fn a_child_leaves_its_parents_reads_in_flight() {
+    if !is_alone("forked::a_child_leaves_its_parents_reads_in_flight") {
+        return;
+    }
+    let dir = scratch();
+    let disk = psync::Disk::open(dir.path(), psync::DiskOptions::default()).unwrap();
+    let file =
+        disk.open("data", Access { write: true, create: true, direct: true, ..Access::default() }).unwrap();
+    let mut block = AlignedBuffer::new(64 << 10);
+    block.fill(7);
+    let writes: Vec<_> = (0..64).map(|number| Write { file, offset: number << 16, data: &block }).collect();
+    disk.write(&writes).unwrap();
+    for waits in [false, true] {
+        let reads = (0..8).map(|number| ReadInto {
+            file,
+            offset: number << 18,
+            buffer: AlignedBuffer::new(64 << 10),
+        });
+        let mut reads = Some(disk.begin(reads.collect()));
+        let began = std::time::Instant::now();
+        assert!(in_child(|| {
+            // The reads are done by then.
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            match reads.take() {
+                Some(reads) if waits => {
+                    reads.has_ended() || matches!(reads.wait(), Err(psync::Error::Forked { .. }))
+                }
+                reads => {
+                    drop(reads);
+                    true
+                }
+            }
+        }));
+        let buffers = reads.expect("the parent's").wait().unwrap();
+        assert!(buffers.len() == 8 && buffers.iter().all(|buffer| buffer.iter().all(|byte| *byte == 7)));
+        assert!(began.elapsed().as_secs() < 30, "it has waited for its child");
+        assert_eq!(disk.counters().timeouts, 0);
+    }
 }
 
 /// The child may open others, and its own child is no part of it either. The threads of its parent, which wait for work in that
