@@ -159,6 +159,7 @@ fn experiments_on_traces_run_and_publish_them() {
     let Measured::Simulated(rows) = &records[1].measured else {
         panic!("a simulated drive has its own clock")
     };
-    // Four traces, six trees, three runs, two drives.
-    assert_eq!(rows.0.len(), 4 * 6 * 3 * 2);
+    // Four traces, six trees, three runs, two drives; and what is asked of its cause: three trees by five buffers, five trees by five shares
+    // of reads that go back.
+    assert_eq!(rows.0.len(), 4 * 6 * 3 * 2 + 3 * 5 + 5 * 5);
 }
