@@ -76,6 +76,29 @@ pub enum Error {
         /// The index of the first entry that was to be removed.
         index: u64,
     },
+    /// The log lacks entries that the state has not: nothing can be done with either.
+    #[error(
+        "the log of Raft group {group} is purged up to {purged}, and its state ends with {applied:?}: a snapshot was being installed when the node \
+         ended or its backup was made. Let the node join again with an empty directory and a new number; restore another backup"
+    )]
+    StateBehindLog {
+        /// The number of the group.
+        group: u64,
+        /// The index of the last purged entry.
+        purged: u64,
+        /// The index of the last entry that was applied.
+        applied: Option<u64>,
+    },
+    /// Entries follow a snapshot that was not installed: its installation failed, or the state machine was dropped before. Nothing was appended.
+    #[error(
+        "the state of Raft group {group} has not come to {index}, which a snapshot was to bring it to, and does not any more: entries cannot follow it"
+    )]
+    NotInstalled {
+        /// The number of the group.
+        group: u64,
+        /// The index of the last entry that the snapshot has.
+        index: u64,
+    },
     /// The group is open already, in this process.
     #[error("Raft group {group} is in use: drop its log store, its state machine and their readers first")]
     GroupInUse {

@@ -7,10 +7,13 @@
 //! Invariants:
 //! 1. The callback of an append comes after a sync that covers its entries.
 //! 2. Votes, truncations and purges are durable when they return, and so is what is committed (unless that was chosen otherwise).
+//!    A purge beyond the state is durable once the state has come to it.
 //! 3. Indexes are consecutive, from the one after the last purged entry. A batch has entries in order and the database's
 //!    log loses only its end, so a crash within a long append leaves a beginning of it.
 //! 4. What is purged is durable in the state: in one database because the log of the database has it in that order, in two because
-//!    a purge syncs the state first.
+//!    a purge syncs the state first. openraft purges also while the snapshot that has the entries is being installed: see [`purge`].
+
+mod purge;
 
 use crate::error::{Error, Result, blocking};
 use crate::record::{self, Kind};
@@ -21,14 +24,15 @@ use openraft::{
     RaftLogId, RaftLogReader, RaftTypeConfig, StorageError, Vote,
 };
 use parking_lot::Mutex;
-use sapwood::{Batch, Durability, Pending};
+use purge::Waiting;
+use sapwood::{Durability, Pending};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 /// An append is committed in batches of so many bytes at most: half of the least limit of a batch, which is 1 MiB. A longer entry is a
 /// batch of its own.
@@ -85,9 +89,11 @@ pub struct LogReader<C: RaftTypeConfig> {
     log: Arc<Log<C>>,
 }
 
-struct Log<C: RaftTypeConfig> {
-    lease: Arc<Lease>,
+pub(crate) struct Log<C: RaftTypeConfig> {
+    pub lease: Arc<Lease>,
     ends: Mutex<Ends<C>>,
+    /// A purge waits no longer, or will for ever.
+    waited: Notify,
 }
 
 /// The ends of the log.
@@ -95,6 +101,10 @@ struct Ends<C: RaftTypeConfig> {
     purged: Option<LogId<C::NodeId>>,
     /// The last entry, or the last that was purged.
     last: Option<LogId<C::NodeId>>,
+    /// A purge that is not on the disk yet.
+    waiting: Option<Waiting<C>>,
+    /// The state comes to nothing more.
+    is_state_gone: bool,
 }
 
 impl<C: RaftTypeConfig> Ends<C> {
@@ -115,12 +125,22 @@ where
 {
     pub(crate) fn open(lease: Arc<Lease>) -> Result<Self> {
         let purged: Option<LogId<C::NodeId>> = lease.read(&lease.shared.log_meta, Kind::Purged)?;
-        let log = Log::<C> { lease, ends: Mutex::new(Ends { purged: purged.clone(), last: None }) };
+        let applied: Option<LogId<C::NodeId>> = lease.read(&lease.shared.meta, Kind::Applied)?;
+        if let Some(purged) = purged.as_ref().filter(|purged| Some(*purged) > applied.as_ref()) {
+            let (group, purged, applied) = (lease.group, purged.index, applied.map(|applied| applied.index));
+            return Err(Error::StateBehindLog { group, purged, applied });
+        }
+        let ends = Ends { purged: purged.clone(), last: None, waiting: None, is_state_gone: false };
+        let log = Log::<C> { lease, ends: Mutex::new(ends), waited: Notify::new() };
         let entries = log.lease.entry_key(0)..=log.lease.entry_key(u64::MAX);
         let last = log.lease.shared.log.range(entries).next_back().transpose()?;
         let last = last.map(|(_, value)| log.decode(&value)).transpose()?.map(|entry| entry.log_id);
         log.ends.lock().last = last.max(purged);
         Ok(Self { log: Arc::new(log), committed: Durability::Immediate })
+    }
+
+    pub(crate) fn log(&self) -> &Arc<Log<C>> {
+        &self.log
     }
 
     /// Appends a membership of one node, durably, in a term that no leader has had, as [`Store::restart_group`](crate::Store::restart_group) says.
@@ -209,18 +229,6 @@ where
         Ok(Some(pending))
     }
 
-    /// Changes the records beside the entries, and waits for what it asks for.
-    fn commit(&self, durability: Durability, change: impl FnOnce(&mut Batch) -> Result<()>) -> Result<()> {
-        let mut batch = self.lease.shared.log_db.batch();
-        change(&mut batch)?;
-        Ok(batch.durability(durability).commit()?)
-    }
-
-    fn put<T: Serialize>(&self, batch: &mut Batch, kind: Kind, value: &T) -> Result<()> {
-        batch.insert(&self.lease.shared.log_meta, kind.key(self.lease.group), kind.encode(value)?);
-        Ok(())
-    }
-
     fn truncate(&self, index: u64) -> Result<()> {
         let group = self.lease.group;
         let purged = self.ends.lock().purged.clone();
@@ -242,30 +250,6 @@ where
         Ok(())
     }
 
-    fn purge(&self, log_id: LogId<C::NodeId>) -> Result<()> {
-        if self.ends.lock().purged.as_ref().is_some_and(|purged| *purged >= log_id) {
-            return Ok(());
-        }
-        if self.lease.shared.two {
-            self.lease.shared.db.sync()?;
-        }
-        // Of an earlier leader than the snapshot that brought the state here: they conflict with it, also those of higher indexes.
-        // openraft takes the log to be empty then.
-        let is_stale = self.ends.lock().last.as_ref().is_none_or(|last| *last < log_id);
-        let last = if is_stale { u64::MAX } else { log_id.index };
-        self.commit(Durability::Immediate, |batch| {
-            let purged = self.lease.entry_key(0)..=self.lease.entry_key(last);
-            batch.remove_range(&self.lease.shared.log, purged);
-            self.put(batch, Kind::Purged, &log_id)
-        })?;
-        let mut ends = self.ends.lock();
-        if is_stale {
-            ends.last = Some(log_id.clone());
-        }
-        ends.purged = Some(log_id);
-        Ok(())
-    }
-
     /// The entries of a range that there are, as of one moment, until they have `bytes`.
     fn entries(&self, from: u64, to: Bound<u64>, bytes: usize) -> Result<Vec<C::Entry>> {
         let to = match to {
@@ -273,6 +257,8 @@ where
             Bound::Excluded(index) => index.checked_sub(1),
             Bound::Unbounded => Some(u64::MAX),
         };
+        // What was purged and is still on the disk is there no more.
+        let Some(from) = self.first_there().map(|first| first.max(from)) else { return Ok(Vec::new()) };
         let Some(to) = to.filter(|to| from <= *to) else { return Ok(Vec::new()) };
         let (group, mut entries, mut read) = (self.lease.group, Vec::new(), 0);
         let mut range = self.lease.shared.log.range(self.lease.entry_key(from)..=self.lease.entry_key(to));
@@ -411,6 +397,7 @@ where
     {
         let log = Arc::clone(&self.log);
         let appended = async {
+            log.wait_to_append().await?;
             let mut encoded = Vec::new();
             let (mut last, group) = (None, log.lease.group);
             let purged = log.ends.lock().purged.as_ref().map(|purged| purged.index);

@@ -21,6 +21,7 @@ pub use build::SnapshotBuilder;
 pub use reader::{StateReader, View};
 
 use crate::error::{Error, Result, blocking};
+use crate::log::Log;
 use crate::machine::{Apply, Machine};
 use crate::record::Kind;
 use crate::snapshot_file::{Reader, SnapshotFile, SnapshotKey};
@@ -66,6 +67,8 @@ pub struct StateMachine<C: RaftTypeConfig, M> {
 /// What is known of a state, beside its records.
 pub(crate) struct State<C: RaftTypeConfig> {
     lease: Arc<Lease>,
+    /// Waits for the state where it was purged beyond it.
+    log: Arc<Log<C>>,
     /// What snapshot files are encrypted with.
     key: Option<SnapshotKey>,
     /// The keyspaces that the machine has asked for.
@@ -105,8 +108,8 @@ where
     C: RaftTypeConfig<D = M::Command, R = M::Answer, Entry = Entry<C>, SnapshotData = SnapshotFile>,
     M: Machine,
 {
-    pub(crate) fn open(lease: Arc<Lease>, machine: M) -> Result<Self> {
-        let state = Arc::new(State::open(lease, machine.keyspaces())?);
+    pub(crate) fn open(log: Arc<Log<C>>, machine: M) -> Result<Self> {
+        let state = Arc::new(State::open(log, machine.keyspaces())?);
         Ok(Self { state, machine: Arc::new(machine) })
     }
 
@@ -130,7 +133,8 @@ where
 }
 
 impl<C: RaftTypeConfig> State<C> {
-    fn open(lease: Arc<Lease>, keyspaces: Vec<(String, KeyspaceOptions)>) -> Result<Self> {
+    fn open(log: Arc<Log<C>>, keyspaces: Vec<(String, KeyspaceOptions)>) -> Result<Self> {
+        let lease = Arc::clone(&log.lease);
         for (name, options) in &keyspaces {
             let bad = |reason| Error::BadKeyspace { keyspace: name.clone(), reason };
             if options.is_expiring() {
@@ -159,6 +163,7 @@ impl<C: RaftTypeConfig> State<C> {
         let snapshot = newest_snapshot::<C>(&lease, key.as_ref(), &last)?;
         Ok(Self {
             lease,
+            log,
             key,
             keyspaces,
             current: RwLock::new(current),
@@ -431,6 +436,13 @@ where
             Ok(Some(Snapshot { meta: meta.clone(), snapshot }))
         });
         snapshot.await.map_err(|error| error.of(ErrorSubject::Snapshot(None), ErrorVerb::Read))
+    }
+}
+
+impl<C: RaftTypeConfig, M> Drop for StateMachine<C, M> {
+    fn drop(&mut self) {
+        // openraft drops it when it has failed; what waits for its state would wait for ever.
+        self.state.log.state_is_gone();
     }
 }
 

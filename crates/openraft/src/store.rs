@@ -143,15 +143,16 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// [`Error::GroupInUse`]; [`Error::Record`] if its records are damaged; [`Error::BadKeyspace`]; [`Error::Database`]; [`Error::File`].
+    /// [`Error::GroupInUse`]; [`Error::Record`] if its records are damaged; [`Error::StateBehindLog`]; [`Error::BadKeyspace`]; [`Error::Database`]; [`Error::File`].
     pub fn group<C, M>(&self, group: u64, machine: M) -> Result<(LogStore<C>, StateMachine<C, M>)>
     where
         C: RaftTypeConfig<D = M::Command, R = M::Answer, Entry = Entry<C>, SnapshotData = SnapshotFile>,
         C::D: Serialize + DeserializeOwned,
         M: Machine,
     {
-        let lease = Arc::new(self.lease(group)?);
-        Ok((LogStore::open(Arc::clone(&lease))?, StateMachine::open(lease, machine)?))
+        let log = LogStore::open(Arc::new(self.lease(group)?))?;
+        let machine = StateMachine::open(Arc::clone(log.log()), machine)?;
+        Ok((log, machine))
     }
 
     /// Removes what the store has of a group: log, vote, state, snapshots. Returns once that is durable. The group must not be a member
@@ -209,7 +210,7 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NeverStarted`]; [`Error::GroupInUse`]; [`Error::Record`]; [`Error::Database`].
+    /// [`Error::NeverStarted`]; [`Error::StateBehindLog`]; [`Error::GroupInUse`]; [`Error::Record`]; [`Error::Database`].
     pub fn restart_group<C>(&self, group: u64, id: C::NodeId, node: C::Node) -> Result<()>
     where
         C: RaftTypeConfig<Entry = Entry<C>>,

@@ -26,8 +26,8 @@ impl<C: RaftTypeConfig<SnapshotData = SnapshotFile>> State<C> {
         self.lease.drop_sets(|set| set != current)?;
         let set = current + 1;
         let keyspaces = create(&self.lease, &self.keyspaces, set)?;
-        // Before it counts: once the state is that of the snapshot, openraft purges the log up to there, also if this process dies in
-        // between, and then has to have a snapshot for nodes which need what was purged.
+        // Before it counts: once the state is that of the snapshot, the log is purged up to there, by openraft when it starts if this process
+        // dies in between, and then it has to have a snapshot for nodes which need what was purged.
         let path = SnapshotFile::finished_path(&shared.directory, group, &meta.snapshot_id);
         snapshot.keep(&path)?;
         if let Err(error) = self.fill(&keyspaces, &meta, &snapshot) {
@@ -52,6 +52,8 @@ impl<C: RaftTypeConfig<SnapshotData = SnapshotFile>> State<C> {
         drop(now);
         *self.applied.lock() =
             Applied { last: meta.last_log_id.clone(), membership: meta.last_membership.clone() };
+        // openraft has purged it up to there already, while this was installed.
+        self.log.state_came_to(meta.last_log_id.as_ref())?;
         self.lease.drop_sets(|found| found != set)?;
         self.show_snapshot(&mut shown, meta, path)?;
         Ok(())

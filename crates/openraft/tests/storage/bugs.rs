@@ -76,8 +76,9 @@ fn a_truncation_is_durable_when_it_returns() {
 #[test]
 fn a_purge_and_its_id_are_durable_when_it_returns() {
     let (volume, directory) = (Simulated::new(4), ground::directory());
-    let (mut log, _machine) = ground::open(&volume, &directory).expect("opens");
+    let (mut log, mut machine) = ground::open(&volume, &directory).expect("opens");
     ground::run(log.blocking_append((0..40).map(|index| blank(1, index)))).expect("appends");
+    ground::run(machine.apply((0..40).map(|index| blank(1, index)))).expect("applies");
     for index in (0..40).step_by(3) {
         ground::run(log.purge(id(1, index))).expect("purges");
         after_power_loss(&volume, &directory, async |log, seed| {
@@ -89,6 +90,7 @@ fn a_purge_and_its_id_are_durable_when_it_returns() {
         });
     }
     // Nothing is left but the id: of all that is left the last one.
+    ground::run(machine.apply([blank(2, 60)])).expect("applies");
     ground::run(log.purge(id(2, 60))).expect("purges");
     after_power_loss(&volume, &directory, async |log, seed| {
         let state = log.get_log_state().await.expect("reads");
@@ -110,8 +112,9 @@ fn a_purge_and_its_id_are_durable_when_it_returns() {
 #[test]
 fn entries_that_conflict_with_an_installed_snapshot_go_with_the_purge() {
     let (volume, directory) = (Simulated::new(5), ground::directory());
-    let (mut log, _machine) = ground::open(&volume, &directory).expect("opens");
+    let (mut log, mut machine) = ground::open(&volume, &directory).expect("opens");
     ground::run(log.blocking_append((0..10).map(|index| blank(1, index)))).expect("appends");
+    ground::run(machine.apply([blank(3, 5)])).expect("applies");
     ground::run(log.purge(id(3, 5))).expect("purges");
     after_power_loss(&volume, &directory, async |log, _| {
         assert_eq!(log.get_log_state().await.expect("reads").last_log_id, Some(id(3, 5)));
@@ -124,7 +127,7 @@ fn entries_that_conflict_with_an_installed_snapshot_go_with_the_purge() {
 #[test]
 fn a_purge_beside_readers_leaves_them_no_hole() {
     let (volume, directory) = (Simulated::new(6), ground::directory());
-    let (mut log, _machine) = ground::open(&volume, &directory).expect("opens");
+    let (mut log, mut machine) = ground::open(&volume, &directory).expect("opens");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().expect("a runtime");
     runtime.block_on(async {
         let mut reader = log.get_log_reader().await;
@@ -145,6 +148,7 @@ fn a_purge_beside_readers_leaves_them_no_hole() {
             let pad = KvCommand::put("key", vec![0; 2000]);
             log.blocking_append([command(1, index, pad)]).await.expect("appends");
             if index % 20 == 19 {
+                machine.apply([blank(1, index)]).await.expect("applies");
                 log.purge(id(1, index - 5)).await.expect("purges");
             }
         }

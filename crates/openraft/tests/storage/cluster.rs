@@ -23,23 +23,23 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
 
-const NODES: [u64; 3] = [1, 2, 3];
+pub const NODES: [u64; 3] = [1, 2, 3];
 const KEYS: u64 = 4;
 /// An operation that takes longer may have happened or not.
 const LONG: Duration = Duration::from_millis(500);
 
 /// A node that runs.
 #[derive(Clone)]
-struct Node {
-    raft: Raft<KvBatchConfig>,
-    writer: BatchWriter<KvBatchConfig, KvMachine>,
+pub struct Node {
+    pub raft: Raft<KvBatchConfig>,
+    pub writer: BatchWriter<KvBatchConfig, KvMachine>,
     reads: ReadIndex<KvBatchConfig>,
-    state: StateReader<KvBatchConfig>,
+    pub state: StateReader<KvBatchConfig>,
     volume: Simulated,
     store: Store,
 }
 
-struct Cluster {
+pub struct Cluster {
     nodes: Mutex<BTreeMap<u64, Node>>,
     /// From whom to whom messages are lost.
     lost: Mutex<BTreeSet<(u64, u64)>>,
@@ -121,7 +121,7 @@ impl RaftNetworkFactory<KvBatchConfig> for Link {
 }
 
 impl Cluster {
-    async fn new(confirms: bool, syncs_committed: bool) -> Arc<Self> {
+    pub async fn new(confirms: bool, syncs_committed: bool) -> Arc<Self> {
         let cluster = Arc::new(Self {
             nodes: Mutex::default(),
             lost: Mutex::default(),
@@ -164,12 +164,12 @@ impl Cluster {
         self.nodes.lock().expect("sound").insert(id, node);
     }
 
-    fn node(&self, id: u64) -> Option<Node> {
+    pub fn node(&self, id: u64) -> Option<Node> {
         self.nodes.lock().expect("sound").get(&id).cloned()
     }
 
     /// A node ends as by a power cut, and comes back with what was durable.
-    async fn lose_power(self: &Arc<Self>, ids: &[u64], seed: u64) {
+    pub async fn lose_power(self: &Arc<Self>, ids: &[u64], seed: u64) {
         let mut volumes = Vec::new();
         for id in ids {
             let node = self.nodes.lock().expect("sound").remove(id).expect("it runs");
@@ -192,7 +192,7 @@ impl Cluster {
     }
 
     /// The node that a majority follows.
-    async fn leader(&self) -> u64 {
+    pub async fn leader(&self) -> u64 {
         loop {
             let nodes: Vec<_> =
                 self.nodes.lock().expect("sound").iter().map(|(id, node)| (*id, node.clone())).collect();
@@ -205,8 +205,25 @@ impl Cluster {
         }
     }
 
-    fn lose(&self, links: &[(u64, u64)]) {
+    pub fn lose(&self, links: &[(u64, u64)]) {
         *self.lost.lock().expect("sound") = links.iter().copied().collect();
+    }
+
+    /// Changes a byte of each of a node's snapshot files.
+    pub fn damage_snapshot(&self, id: u64) {
+        let directory = self.directory.path().join(id.to_string());
+        let files = std::fs::read_dir(directory).expect("lists").map(|entry| entry.expect("an entry").path());
+        for file in files.filter(|path| path.extension().is_some_and(|end| end == "snapshot")) {
+            let mut bytes = std::fs::read(&file).expect("reads");
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 4;
+            std::fs::write(file, bytes).expect("writes");
+        }
+    }
+
+    /// Nodes and links have the cluster, and it them.
+    pub fn clear(&self) {
+        self.nodes.lock().expect("sound").clear();
     }
 
     fn now(&self) -> u64 {
@@ -300,8 +317,7 @@ fn run(confirms: bool, syncs_committed: bool) -> (Vec<Operation>, Vec<Vec<(bytes
             records.push(found.into_iter().map(|(key, found)| (key, found.value)).collect());
             node.raft.shutdown().await.expect("it stops");
         }
-        // Nodes and links have the cluster, and it them.
-        cluster.nodes.lock().expect("sound").clear();
+        cluster.clear();
         let history = std::mem::take(&mut *cluster.history.lock().expect("sound"));
         (history, records)
     })
@@ -337,7 +353,7 @@ fn a_leader_that_comes_back_knows_what_it_acknowledged() {
             for id in NODES {
                 cluster.node(id).expect("it runs").raft.shutdown().await.expect("it stops");
             }
-            cluster.nodes.lock().expect("sound").clear();
+            cluster.clear();
         }
     });
 }
@@ -394,6 +410,6 @@ fn a_leader_that_was_replaced_proposes_again_though_it_was_not_answered() {
         for id in NODES {
             cluster.node(id).expect("it runs").raft.shutdown().await.expect("it stops");
         }
-        cluster.nodes.lock().expect("sound").clear();
+        cluster.clear();
     });
 }

@@ -45,6 +45,11 @@ impl Contents {
         Ok(Self { vote, committed, purged, entries, applied, membership, records: records.collect() })
     }
 
+    fn purge(&mut self, upto: LogId<u64>, is_all: bool) {
+        self.entries.retain(|index, _| *index > upto.index && !is_all);
+        self.purged = self.purged.max(Some(upto));
+    }
+
     fn apply(&mut self, entry: &Entry<KvConfig>) {
         self.applied = Some(entry.log_id);
         match &entry.payload {
@@ -82,6 +87,8 @@ pub struct Journal {
     pub durable: usize,
     /// An append whose callback has come once the caller goes on.
     appended: Option<usize>,
+    /// A purge beyond the state, which happens with the installation that brings the state there: up to where, and whether of all.
+    waiting: Option<(LogId<u64>, bool)>,
     /// The contents of snapshots, by their ids.
     snapshots: BTreeMap<String, Contents>,
 }
@@ -89,7 +96,13 @@ pub struct Journal {
 impl Journal {
     pub fn new() -> Arc<Mutex<Self>> {
         let contents = vec![Contents::default()];
-        Arc::new(Mutex::new(Self { contents, durable: 0, appended: None, snapshots: BTreeMap::new() }))
+        Arc::new(Mutex::new(Self {
+            contents,
+            durable: 0,
+            appended: None,
+            waiting: None,
+            snapshots: BTreeMap::new(),
+        }))
     }
 
     fn last(&self) -> usize {
@@ -208,8 +221,9 @@ impl RaftLogStorage<KvConfig> for NotedLog {
         I::IntoIter: OptionalSend,
     {
         let entries: Vec<_> = entries.into_iter().collect();
+        let waiting = self.journal.lock().expect("not poisoned").waiting.map(|(upto, _)| upto);
         let number = begin(&self.journal, |contents| {
-            let purged = contents.purged.map(|purged| purged.index);
+            let purged = contents.purged.max(waiting).map(|purged| purged.index);
             let new = entries.iter().filter(|entry| Some(entry.log_id.index) > purged);
             contents.entries.extend(new.map(described));
         });
@@ -226,14 +240,20 @@ impl RaftLogStorage<KvConfig> for NotedLog {
     }
 
     async fn purge(&mut self, log_id: LogId<u64>) -> Result<()> {
-        let number = begin(&self.journal, |contents| {
-            let last = contents.entries.values().next_back().map(|(last, _)| *last);
-            let is_stale = last < Some(log_id);
-            contents.entries.retain(|index, _| *index > log_id.index && !is_stale);
-            contents.purged = contents.purged.max(Some(log_id));
-        });
+        let mut number = None;
+        {
+            let mut journal = self.journal.lock().expect("not poisoned");
+            let now = &journal.contents[journal.last()];
+            let last = now.entries.values().next_back().map(|(last, _)| *last);
+            let is_all = last < Some(log_id) || journal.waiting.is_some_and(|(_, is_all)| is_all);
+            if now.applied < Some(log_id) {
+                journal.waiting = journal.waiting.max(Some((log_id, is_all)));
+            } else {
+                number = Some(journal.begin(|contents| contents.purge(log_id, is_all)));
+            }
+        }
         self.log.purge(log_id).await?;
-        end(&self.journal, number);
+        number.into_iter().for_each(|number| end(&self.journal, number));
         Ok(())
     }
 }
@@ -275,7 +295,7 @@ impl RaftStateMachine<KvConfig> for NotedMachine {
         meta: &SnapshotMeta<u64, openraft::BasicNode>,
         snapshot: Box<SnapshotFile>,
     ) -> Result<()> {
-        let number = begin(&self.journal, |contents| {
+        let mut number = begin(&self.journal, |contents| {
             contents.applied = meta.last_log_id;
             contents.membership = meta.last_membership.clone();
         });
@@ -283,6 +303,11 @@ impl RaftStateMachine<KvConfig> for NotedMachine {
             let mut journal = self.journal.lock().expect("not poisoned");
             let records = journal.snapshots.get(&meta.snapshot_id).map(|from| from.records.clone());
             journal.contents[number].records = records.unwrap_or_default();
+            if let Some((upto, is_all)) = journal.waiting.filter(|(upto, _)| Some(*upto) <= meta.last_log_id)
+            {
+                number = journal.begin(|contents| contents.purge(upto, is_all));
+                journal.waiting = None;
+            }
         }
         self.machine.install_snapshot(meta, snapshot).await?;
         end(&self.journal, number);

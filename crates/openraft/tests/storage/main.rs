@@ -9,6 +9,7 @@ mod ground;
 mod groups;
 #[path = "../../examples/replicated-kv/tests/cluster/history.rs"]
 mod history;
+mod installations;
 mod journal;
 mod kv;
 mod limits;

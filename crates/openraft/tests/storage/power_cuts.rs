@@ -207,8 +207,13 @@ impl Life {
                 self.other.1.apply([entry]).await?;
                 let sent = self.other.1.get_snapshot_builder().await.build_snapshot().await?;
                 exchange(&self.other.2, &self.journal);
+                // openraft purges while it is installed, or has not begun to be.
+                let is_purged_first = self.rng.random_bool(0.5);
+                if is_purged_first {
+                    self.log.purge(id(self.term, ahead)).await?;
+                }
                 self.machine.install_snapshot(&sent.meta, sent.snapshot).await?;
-                self.log.purge(id(self.term, ahead)).await
+                if is_purged_first { Ok(()) } else { self.log.purge(id(self.term, ahead)).await }
             }
             _ => Ok(()),
         }
