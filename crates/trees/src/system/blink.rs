@@ -3,11 +3,16 @@
 //! Deletions do not join nodes, as published.
 //!
 //! Invariants:
-//! 1. Locks are taken from below to above and from left to right, so no two threads wait for each other.
+//! 1. Locks are taken from below to above and from left to right, that of the root's place last, so no two threads wait for each
+//!    other.
 //! 2. A new right half is written before the left one points at it, and that before the parent does: whoever reads in between
 //!    finds every key.
+//! 3. While the root is split, nobody learns where the tree begins: whoever has come to its right half by the old root waits for
+//!    the new one before it splits that half.
 
 mod load;
+#[cfg(test)]
+mod tests;
 
 use crate::buffer::latched_pool::LatchedPool;
 use crate::index::{Checked, Contract, Index};
@@ -144,12 +149,16 @@ impl BlinkTree {
             let Pair { left, fence, right } = split(grown.node);
             let level = left.level();
             let right_id = self.allocate();
+            // If no way led here, this is the root, or was it on the way down.
+            let root = if way.is_empty() { Some(self.root.write()) } else { None };
             self.nodes.write(right_id, BlinkNode { right: grown.right, node: right })?;
             self.nodes.write(id, BlinkNode { right: Some((fence, right_id)), node: left })?;
-            let Some(above) = self.parent(&mut way, id, right_id, fence, level)? else {
+            if let Some(mut root) = root.filter(|root| root.id == id) {
+                *root = self.raise(level, fence, [id, right_id])?;
                 drop(guard);
                 return Ok(());
-            };
+            }
+            let above = self.parent(&mut way, fence, level)?;
             // The parent is locked before the child is let go.
             let (parent_guard, parent_id, parent) = self.lock_holder(above, fence)?;
             let mut parent = parent.as_ref().clone();
@@ -168,33 +177,28 @@ impl BlinkTree {
         Ok(())
     }
 
-    /// Where the new neighbour of a node is to be made known: a node on the level above, at or left of the right one. If the
-    /// node is the root, there is none: it gets one, and nothing is left to do.
-    fn parent(
-        &self,
-        way: &mut Vec<NodeId>,
-        id: NodeId,
-        right: NodeId,
-        fence: Key,
-        level: u8,
-    ) -> Result<Option<NodeId>> {
+    /// A root above two nodes.
+    fn raise(&self, level: u8, fence: Key, children: [NodeId; 2]) -> Result<Root> {
+        let root = Root { id: self.allocate(), level: level + 1 };
+        let node = Inner { level: root.level, fences: vec![fence], children: children.into() };
+        self.nodes.write(root.id, BlinkNode { right: None, node: Node::Inner(node) })?;
+        Ok(root)
+    }
+
+    /// Where the new neighbour of a node of `level` is to be made known: a node on the level above, at or left of the right one.
+    fn parent(&self, way: &mut Vec<NodeId>, fence: Key, level: u8) -> Result<NodeId> {
         if let Some(above) = way.pop() {
-            return Ok(Some(above));
+            return Ok(above);
         }
-        let mut root = self.root.write();
-        if root.id == id {
-            let above = self.allocate();
-            let node =
-                Node::Inner(Inner { level: level + 1, fences: vec![fence], children: vec![id, right] });
-            self.nodes.write(above, BlinkNode { right: None, node })?;
-            *root = Root { id: above, level: level + 1 };
-            return Ok(None);
+        // The node was the root on the way down, and is no longer.
+        let (above, node, between) = self.descend(fence, level + 1)?;
+        if node.node.level() != level + 1 {
+            return Err(Error::broken(format!(
+                "{above} is where the tree begins, and not above level {level}"
+            )));
         }
-        drop(root);
-        // It was the root on the way down, and is no longer.
-        let (above, _, between) = self.descend(fence, level + 1)?;
         *way = between;
-        Ok(Some(above))
+        Ok(above)
     }
 
     /// Locks the node that holds a key, from `id` on rightwards.
