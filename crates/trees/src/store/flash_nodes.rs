@@ -222,17 +222,30 @@ impl FlashNodes {
 
     /// Writes nodes, none twice; with a root, the last page commits everything.
     pub fn write(&mut self, bodies: &[(NodeId, Body<'_>)], commit: Option<Root>) -> Result<()> {
-        if bodies.is_empty() {
+        self.write_and_free(bodies, &[], commit)
+    }
+
+    /// The same, and lets go of other nodes, which are gone with what is written. If the flash is full, nothing has changed.
+    pub fn write_and_free(
+        &mut self,
+        bodies: &[(NodeId, Body<'_>)],
+        freed: &[NodeId],
+        commit: Option<Root>,
+    ) -> Result<()> {
+        if bodies.is_empty() && freed.is_empty() {
             return Ok(());
         }
         self.make_room(bodies.len())?;
         let Self { log, table, digest, .. } = self;
+        let without =
+            |digest: u64, id: &NodeId| digest ^ table.get(id).map_or(0, |old| digest_of(*id, old.sequence));
+        let kept_digest = freed.iter().fold(*digest, without);
         let page_len = log.page_len();
         let old_places: Vec<Option<Place>> = bodies.iter().map(|(id, _)| table.get(id).copied()).collect();
         let mut first_sequence = 0;
-        let mut new_digest = *digest;
+        let mut new_digest = kept_digest;
         let pages = log.append(bodies.len(), &mut |_, first| {
-            (first_sequence, new_digest) = (first, *digest);
+            (first_sequence, new_digest) = (first, kept_digest);
             for (((id, _), old), sequence) in bodies.iter().zip(&old_places).zip(first..) {
                 new_digest ^= digest_of(*id, sequence) ^ old.map_or(0, |old| digest_of(*id, old.sequence));
             }
@@ -254,6 +267,7 @@ impl FlashNodes {
             };
             bodies.iter().zip(first..).map(page).collect()
         })?;
+        freed.iter().for_each(|id| self.free(*id));
         self.digest = new_digest;
         for (((id, _), page), sequence) in bodies.iter().zip(pages).zip(first_sequence..) {
             if let Some(old) = self.table.insert(*id, Place { page, sequence }) {

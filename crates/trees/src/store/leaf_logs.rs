@@ -7,7 +7,8 @@
 //! 3. Of the log nodes on flash that name a leaf, the leaf's is the newest that is not in the tree, was written after the leaf,
 //!    and has keys of the leaf's range alone. (One that became a leaf and was merged away later has keys beyond that range,
 //!    which only shrinks as long as the leaf is not written again.)
-//! 4. Everything is committed operation by operation: what waits in memory is nothing but the copy of one log node.
+//! 4. Everything is committed operation by operation: what waits in memory is nothing but the copy of one log node. An
+//!    operation that is refused, since the flash is full, has changed nothing.
 
 use crate::page::log_node::LogNode;
 use crate::page::node::{Leaf, Node, Shape};
@@ -26,17 +27,31 @@ pub(crate) struct LeafLogStore {
     shape: Shape,
     root: Root,
     logs: HashMap<NodeId, NodeId>,
-    /// Nodes to be written when the operation ends, children before parents.
-    pending: Vec<(NodeId, Node)>,
+    change: Change,
     /// The log node that was written last, with its id.
     staged: Option<(NodeId, LogNode)>,
+}
+
+/// What an operation has changed so far, to be done when it ends, or forgotten.
+#[derive(Default)]
+struct Change {
+    /// Nodes to be written, children before parents.
+    pending: Vec<(NodeId, Node)>,
+    /// Their ids, if they are new.
+    allocated: Vec<NodeId>,
+    /// Nodes that are not needed any more.
+    freed: Vec<NodeId>,
+    /// Leaves that have no log node any more.
+    unlogged: Vec<NodeId>,
+    /// Whether leaves are among what is written: then the copy of a log node is given up.
+    has_leaves: bool,
 }
 
 impl LeafLogStore {
     /// Over a store with nothing in it, or as it was opened; then [`Self::find`] has to follow.
     pub fn new(nodes: FlashNodes, shape: Shape) -> Self {
         let root = nodes.durable_root();
-        Self { nodes, shape, root, logs: HashMap::new(), pending: Vec::new(), staged: None }
+        Self { nodes, shape, root, logs: HashMap::new(), change: Change::default(), staged: None }
     }
 
     /// After opening: finds the tree and the log nodes of its leaves.
@@ -122,28 +137,41 @@ impl LeafLogStore {
         self.nodes.allocate()
     }
 
-    /// Writes a log node: one page.
+    /// Writes a log node: one page. Its id is the one that the leaf's log node has, or a new one.
     pub fn write_log(&mut self, id: NodeId, log: LogNode) -> Result<()> {
-        self.logs.insert(log.leaf, id);
-        self.nodes.write(&[(id, Body::Log(&log))], Some(self.root))?;
-        self.staged = Some((id, log));
-        Ok(())
+        let written = self.nodes.write(&[(id, Body::Log(&log))], Some(self.root));
+        if written.is_ok() {
+            self.logs.insert(log.leaf, id);
+            self.staged = Some((id, log));
+        } else if self.logs.get(&log.leaf) != Some(&id) {
+            self.nodes.free(id);
+        }
+        written
     }
 
-    /// The log node of a leaf becomes a leaf of its own. The parent is still to be told.
+    /// The log node of a leaf becomes a leaf of its own, once that is committed. The parent is still to be told.
     pub fn promote(&mut self, leaf: NodeId) {
-        if let Some(id) = self.logs.remove(&leaf)
-            && self.staged.as_ref().is_some_and(|staged| staged.0 == id)
-        {
-            self.staged = None;
-        }
+        self.change.unlogged.push(leaf);
     }
 
     /// Writes what was rewritten, and commits it.
     pub fn commit(&mut self) -> Result<()> {
-        let pending = std::mem::take(&mut self.pending);
+        let Change { pending, freed, .. } = &self.change;
         let bodies: Vec<_> = pending.iter().map(|(id, node)| (*id, Body::Node(node))).collect();
-        self.nodes.write(&bodies, Some(self.root))
+        self.nodes.write_and_free(&bodies, freed, Some(self.root))?;
+        let Change { unlogged, has_leaves, .. } = std::mem::take(&mut self.change);
+        for leaf in unlogged {
+            let log = self.logs.remove(&leaf);
+            self.staged.take_if(|staged| has_leaves || Some(staged.0) == log);
+        }
+        Ok(())
+    }
+
+    /// Forgets what was changed since the last commit.
+    pub fn abandon(&mut self) {
+        let change = std::mem::take(&mut self.change);
+        change.allocated.into_iter().for_each(|id| self.nodes.free(id));
+        self.root = self.nodes.durable_root();
     }
 }
 
@@ -174,20 +202,21 @@ impl Rewrite for LeafLogStore {
     /// Ids stay as long as there are nodes for them. Log nodes of leaves that are replaced are used up.
     fn replace(&mut self, level: u8, old: &[NodeId], new: Vec<Node>) -> Result<Vec<NodeId>> {
         if level == 0 {
-            for leaf in old {
-                if let Some(log) = self.logs.remove(leaf) {
-                    self.nodes.free(log);
-                }
-            }
-            self.staged = None;
+            self.change.freed.extend(old.iter().filter_map(|leaf| self.logs.get(leaf)));
+            self.change.unlogged.extend(old);
+            self.change.has_leaves = true;
         }
-        old.iter().skip(new.len()).for_each(|id| self.nodes.free(*id));
+        self.change.freed.extend(old.iter().skip(new.len()));
         let mut reused = old.iter().copied();
         let mut ids = Vec::with_capacity(new.len());
         for node in new {
-            let id = reused.next().unwrap_or_else(|| self.nodes.allocate());
+            let id = reused.next().unwrap_or_else(|| {
+                let id = self.nodes.allocate();
+                self.change.allocated.push(id);
+                id
+            });
             ids.push(id);
-            self.pending.push((id, node));
+            self.change.pending.push((id, node));
         }
         Ok(ids)
     }

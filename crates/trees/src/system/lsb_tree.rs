@@ -119,8 +119,17 @@ impl LsbTree {
         Self::over(FlashNodes::create(flash, options.page_len)?, options)
     }
 
-    /// Notes what became of a key, in the log node of its leaf.
+    /// Notes what became of a key. A failure leaves the tree as it was before, but for leaves that were changed to make room.
     fn note(&mut self, key: Key, value: Option<Value>) -> Result<()> {
+        let noted = self.note_in_log(key, value);
+        if noted.is_err() {
+            self.store.abandon();
+        }
+        noted
+    }
+
+    /// Notes what became of a key, in the log node of its leaf.
+    fn note_in_log(&mut self, key: Key, value: Option<Value>) -> Result<()> {
         loop {
             let (path, leaf) = way(&self.store, key, 0)?;
             let (id, mut log) = match self.store.log_of(leaf)? {

@@ -116,17 +116,44 @@ fn failing_blocks_are_left() {
 #[test]
 fn full_flash_and_damage_are_told() {
     let options = LsbTreeOptions { page_len: 512, keys_max: Some(8), split: Split::Even };
-    let flash: Arc<RawFlash> = raw_flash(12);
-    let mut tree = LsbTree::create(Arc::clone(&flash), &options).unwrap();
-    let full = (0..10_000).find(|key| match tree.insert(*key, 1) {
-        Ok(()) => false,
-        Err(Error::Full(_)) => true,
-        Err(error) => panic!("{error}"),
-    });
-    let full = full.expect("it is full some time");
-    let tree = LsbTree::recover(Arc::clone(&flash), &options).unwrap();
-    assert_eq!(tree.range(0..u64::MAX).unwrap().len() as u64, full);
-    flash.set_faults(Faults { bits: 1.0, ..Faults::default() });
-    assert!(matches!(tree.search(5), Err(Error::Corrupt { .. })));
-    assert!(matches!(LsbTree::recover(flash, &options), Err(Error::Corrupt { .. })));
+    let mut whole = [0_u32; 2];
+    // Of each size, flash that is full at another moment: when a log node is written, becomes a leaf, or is merged.
+    for (blocks, stride) in (10..16).flat_map(|blocks| [1, 7, 11, 13, 37].map(|stride| (blocks, stride))) {
+        let flash: Arc<RawFlash> = raw_flash(blocks);
+        let mut tree = LsbTree::create(Arc::clone(&flash), &options).unwrap();
+        // An odd factor: each key once.
+        let keys: Vec<u64> = (0..10_000).map(|at: u64| at * stride % 16_384).collect();
+        let mut held = Vec::new();
+        let mut refused = 0;
+        for key in keys {
+            let flushes = tree.stats().flushes;
+            match tree.insert(key, key + 1) {
+                Ok(()) => held.push((key, key + 1)),
+                Err(Error::Full(_)) => {
+                    refused += 1;
+                    whole[usize::from(tree.stats().flushes > flushes)] += 1;
+                    // It holds what it held, at once.
+                    assert_eq!(tree.check().unwrap().records, held.len() as u64, "{blocks} {stride}");
+                    for (key, value) in held.iter().rev().take(50).chain(held.first()) {
+                        assert_eq!(tree.search(*key).unwrap(), Some(*value), "{blocks} {stride}");
+                    }
+                    assert_eq!(tree.search(key).unwrap(), None);
+                    if refused == 40 {
+                        break;
+                    }
+                }
+                Err(error) => panic!("{blocks} {stride}: {error}"),
+            }
+        }
+        assert_eq!(refused, 40, "it is full some time");
+        held.sort_unstable();
+        assert_eq!(tree.range(0..u64::MAX).unwrap(), held, "{blocks} {stride}");
+        let tree = LsbTree::recover(Arc::clone(&flash), &options).unwrap();
+        assert_eq!(tree.range(0..u64::MAX).unwrap(), held, "{blocks} {stride}");
+        tree.check().unwrap();
+        flash.set_faults(Faults { bits: 1.0, ..Faults::default() });
+        assert!(matches!(tree.search(5), Err(Error::Corrupt { .. })));
+        assert!(matches!(LsbTree::recover(flash, &options), Err(Error::Corrupt { .. })));
+    }
+    assert!(whole.iter().all(|times| *times > 10), "refused while {whole:?} began to change leaves");
 }
