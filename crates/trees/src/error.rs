@@ -33,7 +33,8 @@ pub enum Error {
     /// The structure breaks one of its own rules; found by [`Index::check`](crate::Index::check).
     #[error("an invariant does not hold: {0}")]
     Broken(String),
-    /// The flash is full: what it holds is whole, and nothing more goes in.
+    /// The flash is full: what it holds is whole, and nothing more goes in. A tree that keeps changes in memory may ask to be
+    /// recovered first.
     #[error("{0}")]
     Full(String),
     /// Options that cannot work.

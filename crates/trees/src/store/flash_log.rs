@@ -248,6 +248,15 @@ impl FlashLog {
         blocks * self.geometry.pages_per_block as usize - self.next_index as usize
     }
 
+    /// Pages that could be appended at most, if all blocks were emptied of what is dead. The block that is being filled may have
+    /// dead pages too, of which nothing comes back before it is full.
+    pub fn room_at_most(&self) -> usize {
+        let per_block = self.geometry.pages_per_block as usize;
+        let usable = self.states.iter().zip(&self.block_live).filter(|(state, _)| **state != State::Retired);
+        let room: usize = usable.map(|(_, live)| per_block - *live as usize).sum();
+        room.saturating_sub(per_block)
+    }
+
     /// Pages that should stay free: two blocks, so that one can be emptied, and what one operation may write.
     pub fn reserve(&self, operation: usize) -> usize {
         2 * self.geometry.pages_per_block as usize + operation

@@ -352,6 +352,11 @@ impl FlashNodes {
         self.free_ids.push(id.0);
     }
 
+    /// Whether so many pages can be written for sure, whatever of them replaces others.
+    pub fn has_room(&self, pages: usize) -> bool {
+        self.log.room_at_most() >= self.log.reserve(pages)
+    }
+
     /// Empties blocks until so many pages can be written.
     fn make_room(&mut self, pages: usize) -> Result<()> {
         let mut left = 4 * self.log.memory();

@@ -10,6 +10,8 @@
 //!
 //! Contract: with [`CbPersistence::LogPage`] each operation that returned is durable; with [`CbPersistence::RootGrowth`] all up
 //! to the last flush or growth of the root, and nothing later.
+//!
+//! Invariant: after an error nothing is read or written any more, since memory may lack nodes that were on their way to flash.
 
 use crate::buffer::cascade::Cascade;
 use crate::index::{Checked, Contract, Index};
@@ -62,6 +64,12 @@ impl Default for CbFlashOptions {
     }
 }
 
+/// Pages that an update and the commit after it write at most, for each level: two for a node that gives way and is mended, one
+/// for its parent that gains a sibling, one for a half of it that was divided, and the memory node at the commit.
+const UPDATE_PAGES: usize = 5;
+/// Pages beside: the operation's, the commit's, and the memory node of a new root.
+const COMMIT_PAGES: usize = 3;
+
 /// The page of operations since the last commit, in memory.
 struct OperationLog {
     page: Vec<u8>,
@@ -93,6 +101,7 @@ pub struct CbFlashTree {
     events: Events,
     switches: Switches,
     replayed: u64,
+    failed: bool,
 }
 
 impl CbFlashTree {
@@ -108,7 +117,24 @@ impl CbFlashTree {
             events: Events::default(),
             switches: Switches::default(),
             replayed: 0,
+            failed: false,
         }
+    }
+
+    /// An error if an earlier operation failed.
+    fn sound(&self) -> Result<()> {
+        if self.failed {
+            return Err(Error::Invalid("an earlier operation failed: recover the tree first".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Does something that may write.
+    fn work(&mut self, work: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        self.sound()?;
+        let done = work(self);
+        self.failed = done.is_err();
+        done
     }
 
     fn nodes(&self) -> Result<&FlashNodes> {
@@ -131,8 +157,15 @@ impl CbFlashTree {
 
     /// Writes an operation to the log page, if there is one; a full one is emptied by a commit.
     fn log(&mut self, operation: Operation) -> Result<()> {
-        if self.log.as_ref().is_some_and(|log| log.records >= log.records_max) {
+        let Some(log) = &self.log else { return Ok(()) };
+        let pages = UPDATE_PAGES * (self.cascade.height() + 1) + COMMIT_PAGES;
+        if log.records >= log.records_max || !self.nodes()?.has_room(pages) {
             self.commit()?;
+        }
+        // What is in the log page is done again after power loss: it is not to fail then.
+        let nodes = self.nodes()?;
+        if !nodes.has_room(pages) {
+            return Err(nodes.log().full(pages));
         }
         let Some(mut log) = self.log.take() else { return Ok(()) };
         let nodes = self.nodes_mut()?;
@@ -248,25 +281,31 @@ impl Index for CbFlashTree {
     }
 
     fn insert(&mut self, key: Key, value: Value) -> Result<()> {
-        self.log((key, Some(value)))?;
-        self.apply((key, Some(value)))
+        self.work(|tree| {
+            tree.log((key, Some(value)))?;
+            tree.apply((key, Some(value)))
+        })
     }
 
     fn delete(&mut self, key: Key) -> Result<()> {
-        self.log((key, None))?;
-        self.apply((key, None))
+        self.work(|tree| {
+            tree.log((key, None))?;
+            tree.apply((key, None))
+        })
     }
 
     fn search(&self, key: Key) -> Result<Option<Value>> {
+        self.sound()?;
         single::search(&self.cascade, key)
     }
 
     fn range(&self, range: Range<Key>) -> Result<Vec<(Key, Value)>> {
+        self.sound()?;
         subtree_scan(&self.cascade, range)
     }
 
     fn flush(&mut self) -> Result<()> {
-        self.commit()
+        self.work(Self::commit)
     }
 
     fn check(&self) -> Result<Checked> {

@@ -142,3 +142,42 @@ fn failing_blocks_are_left_and_damage_is_told() {
     flash.set_faults(Faults { bits: 1.0, ..Faults::default() });
     assert!(matches!(CbFlashTree::recover(flash, &options), Err(Error::Corrupt { .. })));
 }
+
+/// Once it was full, the tree does nothing more: memory lacks what could not be written. Recovery finds what was promised.
+#[test]
+fn full_flash_is_told_until_the_tree_is_recovered() {
+    for persistence in [CbPersistence::RootGrowth, CbPersistence::LogPage] {
+        for blocks in 10..26 {
+            let options =
+                CbFlashOptions { page_len: 512, keys_max: Some(8), persistence, ..CbFlashOptions::default() };
+            let flash: Arc<RawFlash> = raw_flash(blocks);
+            let mut tree = CbFlashTree::create(Arc::clone(&flash), &options).unwrap();
+            let (mut held, mut flushed) = (Vec::new(), 0);
+            let refused = (0..10_000_u64).map(|at| at * 6_007 % 16_384).find(|key| {
+                if held.len() % 200 == 199 && tree.flush().is_ok() {
+                    flushed = held.len();
+                }
+                match tree.insert(*key, key + 1) {
+                    Ok(()) => {
+                        held.push((*key, key + 1));
+                        false
+                    }
+                    Err(Error::Full(_)) => true,
+                    Err(error) => panic!("{blocks} blocks: {error}"),
+                }
+            });
+            let refused = refused.expect("it is full some time");
+            assert!(tree.flush().is_err(), "{blocks} blocks: what could not be written is not durable");
+            assert!(tree.insert(refused, 1).is_err() && tree.delete(refused).is_err());
+            drop(tree);
+            let tree = CbFlashTree::recover(Arc::clone(&flash), &options).unwrap();
+            tree.check().unwrap();
+            let found = tree.range(0..u64::MAX).unwrap();
+            let promised = if persistence == CbPersistence::LogPage { held.len() } else { flushed };
+            for (nth, record) in held.iter().enumerate() {
+                let is_there = found.binary_search(record).is_ok();
+                assert!(is_there || nth >= promised, "{blocks} blocks, {persistence:?}: {record:?} is lost");
+            }
+        }
+    }
+}
