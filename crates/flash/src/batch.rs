@@ -83,6 +83,13 @@ impl Batch {
         self.begin_task();
     }
 
+    /// The request that was begun last is of so many bytes less: they are moved with another one.
+    pub(crate) fn shorten_request(&mut self, bytes: u32) {
+        if let Some(last) = self.requests.last_mut() {
+            last.bytes = last.bytes.saturating_sub(bytes);
+        }
+    }
+
     /// Begins a task of the request: what follows waits for nothing before it, and the host waits for it.
     pub fn begin_task(&mut self) {
         if self.requests.is_empty() {

@@ -114,6 +114,11 @@ impl Flash {
         self.batch.begin_request(kind, bytes);
     }
 
+    /// The request that was begun last is of so many bytes less; see [`Batch`].
+    pub(crate) fn shorten_request(&mut self, bytes: u32) {
+        self.batch.shorten_request(bytes);
+    }
+
     /// Begins a task of the request, which waits for no other; see [`Batch`].
     pub fn begin_task(&mut self) {
         self.batch.begin_task();

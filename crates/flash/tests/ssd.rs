@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use flash::ftl::garbage_collection::Victims;
-use flash::{FtlOptions, Geometry, Profile, Ssd};
+use flash::{FtlOptions, Geometry, Profile, RequestKind, Ssd};
 use psync::{Access, Device, Error, FileId, Read, Simulated, Volume, Write};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -259,6 +259,90 @@ fn a_full_drive_says_so_and_space_comes_back() {
     }
     let found = drive.power_loss(3).unwrap();
     assert_eq!(whole(&found, "a")[..1536], [[9; 512], [1; 512], [0; 512]].concat());
+}
+
+/// The space of a file that was removed while it was open comes back when it is closed, although no change waits for a commit then.
+#[test]
+fn a_full_drive_takes_back_what_was_removed_before_it_was_closed() {
+    for trim in [true, false] {
+        let drive = Ssd::new(Profile { trim, ..small(12) }, options(), 1).unwrap();
+        let (file, other) = (drive.open("a", access()).unwrap(), drive.open("b", access()).unwrap());
+        let pages = drive.capacity() / 512;
+        for page in 0..pages {
+            drive.write(&[Write { file, offset: page * 512, data: &[7; 512] }]).unwrap();
+        }
+        drive.remove("a").unwrap();
+        drive.sync_directory().unwrap();
+        drive.close(file).unwrap();
+        for page in 0..pages {
+            drive.write(&[Write { file: other, offset: page * 512, data: &[page as u8; 512] }]).unwrap();
+        }
+        drive.sync(other).unwrap();
+        assert_eq!(whole(&drive.power_loss(3).unwrap(), "b")[512..1024], [1; 512]);
+    }
+}
+
+/// A trim follows the removal when the file is closed, with the next sync: nothing else has to change for that.
+#[test]
+fn a_sync_trims_what_was_removed_before_it_was_closed() {
+    let drive = Ssd::new(small(32), options(), 1).unwrap();
+    let live = || drive.blocks().iter().filter_map(|block| block.live).sum::<u32>();
+    let file = drive.open("a", access()).unwrap();
+    drive.write(&[Write { file, offset: 0, data: &[1; 64 * 512] }]).unwrap();
+    drive.remove("a").unwrap();
+    drive.sync_directory().unwrap();
+    let before = live();
+    drive.close(file).unwrap();
+    drive.sync_directory().unwrap();
+    assert!(live() + 64 <= before, "{} of {before}", live());
+}
+
+/// What a write has put behind the file's end before the drive was full is not there when the file grows: neither on the same
+/// drive nor after power loss, when a commit in the midst of the write has made a part of it durable.
+#[test]
+fn bytes_of_a_write_that_failed_are_zeros_when_the_file_grows() {
+    for (begin, freed) in [512, 100].into_iter().flat_map(|begin| [(begin, 0), (begin, 1)]) {
+        let story = format!("from {begin} on, {freed} pages come back with a commit");
+        let drive = Ssd::new(small(12), options(), 1).unwrap();
+        let (file, other) = (drive.open("a", access()).unwrap(), drive.open("b", access()).unwrap());
+        drive.write(&[Write { file, offset: 0, data: &[1; 512][..begin] }]).unwrap();
+        let pages = drive.capacity() / 512;
+        for page in 0..pages - 3 {
+            drive.write(&[Write { file: other, offset: page * 512, data: &[7; 512] }]).unwrap();
+        }
+        drive.sync(file).unwrap();
+        if freed > 0 {
+            drive.release(other, 0..freed * 512).unwrap();
+        }
+        let more = drive.write(&[Write { file, offset: begin as u64, data: &[9; 6 * 512] }]);
+        assert!(more.unwrap_err().is_full(), "{story}");
+        assert_eq!(drive.len(file).unwrap(), begin as u64, "{story}");
+        for drive in [drive.power_loss(0).unwrap(), drive] {
+            let file = drive.open("a", access()).unwrap();
+            drive.resize(file, 7 * 512).unwrap();
+            let found = whole(&drive, "a");
+            assert_eq!(found[..begin], [1; 512][..begin], "{story}");
+            assert!(found[begin..].iter().all(|byte| *byte == 0), "{story}");
+        }
+    }
+}
+
+/// A write in the midst of which the journal is committed stays a write: its other pages are no command's.
+#[test]
+fn a_write_is_timed_as_one_when_the_journal_is_committed_in_its_midst() {
+    let drive = Ssd::new(small(12), options(), 1).unwrap();
+    let (file, other) = (drive.open("a", access()).unwrap(), drive.open("b", access()).unwrap());
+    let pages = drive.capacity() / 512;
+    for page in 0..pages - 2 {
+        drive.write(&[Write { file, offset: page * 512, data: &[7; 512] }]).unwrap();
+    }
+    drive.sync(file).unwrap();
+    drive.release(file, 0..8 * 512).unwrap();
+    drive.reset_latencies();
+    drive.write(&[Write { file: other, offset: 0, data: &[9; 6 * 512] }]).unwrap();
+    let (write, command) = (drive.latency(RequestKind::Write), drive.latency(RequestKind::Command));
+    assert!(command.max < small(12).timing.program, "a command programs nothing: {command:?}");
+    assert_eq!(write.count, 3, "what was written before the commit, the journal, what was written after it");
 }
 
 #[test]

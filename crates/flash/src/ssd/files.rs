@@ -7,8 +7,8 @@
 //! 1. a logical page belongs to one file at one place, or is free, or is in `freed`;
 //! 2. a page that was freed is not used again before the commit that frees it is durable: until then power loss
 //!    brings back the file that it belongs to;
-//! 3. a file's pages hold zeros past its length, unless `tail_unknown`: power loss may have cut the length back, but not
-//!    what was written behind it.
+//! 3. a file has no pages wholly past its length, and its last one holds zeros there, unless `tail_unknown`: power loss may have
+//!    cut the length back, but not what was written behind it, and a write may have failed half way.
 
 use super::space::Space;
 use crate::LogicalPage;
@@ -231,6 +231,15 @@ impl Files {
         }
     }
 
+    /// A write that would have made the file longer has failed: what it left in whole pages behind the length is given up, and
+    /// what it left in the last page is not known.
+    pub(super) fn forget_tail(&mut self, file: Number, page_bytes: u64) {
+        let Some(node) = self.nodes.get_mut(&file) else { return };
+        node.tail_unknown |= node.len % page_bytes != 0;
+        let behind = node.len.div_ceil(page_bytes)..u64::MAX / CHUNK * CHUNK;
+        self.unmap(file, behind);
+    }
+
     /// What is behind the file's length is zeros now.
     pub(super) fn tail_known(&mut self, file: Number) {
         if let Some(node) = self.nodes.get_mut(&file) {
@@ -318,6 +327,16 @@ impl Files {
         for (number, node) in &mut self.nodes {
             node.names = self.names.values().filter(|file| *file == number).count() as u32;
             node.tail_unknown = node.len % page_bytes != 0;
+            // A commit in the midst of a write has the pages, and not the length.
+            let behind = node.len.div_ceil(page_bytes)..u64::MAX / CHUNK * CHUNK;
+            let gone: Vec<u64> = node.pages(behind.clone()).map(|(page, _)| page).collect();
+            if !gone.is_empty() {
+                for page in gone {
+                    node.put(page, NONE);
+                }
+                let count = behind.end - behind.start;
+                self.changes.push(Change::Unmap { file: *number, page: behind.start, count });
+            }
             for (_, at) in node.pages(0..u64::MAX / CHUNK * CHUNK) {
                 let free = self.space.claim(at);
                 debug_assert!(free, "logical page {} belongs to two files", at.0);

@@ -340,6 +340,9 @@ impl State {
         self.counters.writes += 1;
         self.counters.bytes_written += data.len() as u64;
         let done = self.put(number, offset, data);
+        if done.is_err() && self.files.node(number).is_some_and(|node| node.len < end) {
+            self.files.forget_tail(number, self.page.len() as u64);
+        }
         done.map_err(|error| error.told("write", self.name(file), Some(offset)))?;
         if self.files.node(number).is_some_and(|node| node.len < end) {
             self.files.set_len(number, end);
@@ -359,7 +362,8 @@ impl State {
         }
         for (page, within, part) in by_page(offset, data.len(), self.page.len() as u64) {
             self.flash.begin_task();
-            self.put_in_page(file, page, within, &data[part])?;
+            let left = data.len() - part.start;
+            self.put_in_page(file, page, within, &data[part], left)?;
         }
         Ok(())
     }
@@ -374,7 +378,7 @@ impl State {
             let page = len / page_bytes;
             if within > 0 && self.files.node(file).is_some_and(|node| node.at(page).is_some()) {
                 self.flash.begin_task();
-                self.put_in_page(file, page, within..self.page.len(), &zeros)?;
+                self.put_in_page(file, page, within..self.page.len(), &zeros, 0)?;
             }
             self.files.tail_known(file);
         }
@@ -387,6 +391,7 @@ impl State {
         page: u64,
         within: Range<usize>,
         data: &[u8],
+        left: usize,
     ) -> std::result::Result<(), PutError> {
         let known = self.files.node(file).and_then(|node| node.at(page));
         let whole = within.len() == self.page.len();
@@ -402,16 +407,24 @@ impl State {
         }
         let at = match known {
             Some(at) => at,
-            None => self.allocate(file, page)?,
+            None => self.allocate(file, page, left)?,
         };
         let data = if whole { data } else { &self.page };
         Ok(self.layer.write(&mut self.flash, at, data)?)
     }
 
-    /// A logical page for a page of a file. Takes back what was freed if nothing else is free.
-    fn allocate(&mut self, file: Number, page: u64) -> std::result::Result<LogicalPage, PutError> {
+    /// A logical page for a page of a file. Takes back what was freed if nothing else is free: then the write under way is
+    /// two requests, and what is still to be written, `left` bytes, belongs to the second.
+    fn allocate(
+        &mut self,
+        file: Number,
+        page: u64,
+        left: usize,
+    ) -> std::result::Result<LogicalPage, PutError> {
         if self.files.free_pages() == 0 && self.files.has_freed() {
+            self.flash.shorten_request(left as u32);
             self.commit_journal()?;
+            self.flash.begin_request(RequestKind::Write, left as u32);
         }
         self.files.allocate(file, page).ok_or(PutError::Full)
     }
@@ -435,7 +448,7 @@ impl State {
                 self.layer.read(&mut self.flash, at, 0, &mut self.page)?;
                 self.flash.wait();
                 self.page[tail..].fill(0);
-                let at = self.allocate(file, len / page_bytes)?;
+                let at = self.allocate(file, len / page_bytes, page_bytes as usize)?;
                 self.layer.write(&mut self.flash, at, &self.page)?;
             }
             self.files.unmap(file, len.div_ceil(page_bytes)..FILE_MAX / page_bytes + 1);
@@ -470,7 +483,8 @@ impl State {
             self.flash.begin_request(RequestKind::Write, zeros.len() as u32);
             let within = (edge.start % page_bytes) as usize;
             let page = edge.start / page_bytes;
-            let put = self.put_in_page(handle.number, page, within..within + zeros.len(), &zeros);
+            let put =
+                self.put_in_page(handle.number, page, within..within + zeros.len(), &zeros, zeros.len());
             done = done.and(put);
         }
         if !whole.is_empty() {
@@ -501,7 +515,8 @@ impl State {
             return Err(PutError::Broken);
         }
         if self.files.pending() == 0 {
-            return Ok(());
+            // What was freed then belonged to files that had lost their names before, and were closed since.
+            return if self.files.has_freed() { Ok(self.give_back_freed()?) } else { Ok(()) };
         }
         let changes = self.files.take_changes();
         let pages = match self.journal.transaction(&changes) {
@@ -512,6 +527,11 @@ impl State {
         let Some(pages) = pages else { return Err(PutError::Full) };
         self.write_pages(&pages)?;
         self.broken = false;
+        Ok(self.give_back_freed()?)
+    }
+
+    /// What was freed may be used again: all changes so far are durable.
+    fn give_back_freed(&mut self) -> crate::Result<()> {
         self.flash.begin_request(RequestKind::Command, 0);
         for page in self.files.release_freed() {
             if self.profile.trim {
