@@ -221,7 +221,8 @@ where
             batch.insert(&shared.log, self.lease.entry_key(log_id.index), value);
             last = Some(log_id);
         }
-        if batch.is_empty() {
+        // Not whether the batch is empty: it is without an entry that does not fit, and says so only when it is committed.
+        if last.is_none() {
             return Ok(None);
         }
         let pending = batch.commit_visible()?;

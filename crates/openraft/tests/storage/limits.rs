@@ -121,3 +121,15 @@ fn entries_of_all_lengths_are_appended_together() {
         assert_eq!(state.last_log_id, Some(ground::id(1, 8)));
     }
 }
+
+/// It stops the node: an entry that is acknowledged and not there would be counted as one that a majority has.
+#[test]
+fn an_entry_that_is_too_long_is_not_acknowledged() {
+    let dir = ground::directory();
+    let (mut log, _machine) = with_memory(4 << 20, &dir);
+    let entry = |index, len| command(1, index, KvCommand::put("key", vec![0; len]));
+    for entries in [vec![entry(1, 1_000_000)], vec![entry(1, 10), entry(2, 1_000_000)]] {
+        let refused = ground::run(log.blocking_append(entries)).expect_err("it does not fit");
+        assert!(refused.to_string().contains("values have at most"), "{refused}");
+    }
+}
