@@ -13,14 +13,17 @@
 //! 2. A proposal has at most `bytes_max` bytes of commands, or one command, so it is no longer than the longest command that is let in.
 //! 3. A command whose caller has gone is not proposed any more; one that was proposed may be written all the same.
 //! 4. A proposal that openraft never answers, since another leader has come, keeps no other from being made.
-//! 5. The numbers that the commands of an entry are applied with ascend within it, and are less than those of the next entry.
+//! 5. What waits has at most [`QUEUE_MAX`] bytes, and is dropped within [`SWEEP`] when its caller has gone.
+//! 6. The numbers that the commands of an entry are applied with ascend within it, and are less than those of the next entry.
 
 use crate::machine::{Apply, Machine};
 use openraft::error::{ClientWriteError, Fatal, RaftError};
 use openraft::impls::OneshotResponder;
 use openraft::{Raft, RaftTypeConfig, ServerState};
 use sapwood::KeyspaceOptions;
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 /// Bits of a command's number that say which one of its entry it is.
@@ -30,8 +33,13 @@ const COMMANDS_MAX: usize = 1 << 12;
 /// Proposals at most that have no answer yet: while one is replicated, the leader syncs the next. More of them would be smaller and cost more syncs.
 const IN_FLIGHT_MAX: usize = 2;
 
-/// Commands that wait to be proposed, at most: a leader that reaches no majority proposes none, and its clients come again and again.
-const QUEUE_MAX: usize = COMMANDS_MAX;
+/// Bytes of commands that wait to be proposed, at most: a leader that reaches no majority proposes none, and its clients come again and again. Many
+/// entries, and little beside the memory of a node.
+const QUEUE_MAX: usize = 64 << 20;
+/// A short command counts as so many bytes, so that no more than an entry's number of commands wait.
+const COMMAND_LEAST: usize = QUEUE_MAX / COMMANDS_MAX;
+/// While no proposal can be made, those whose callers have gone are dropped so often: soon, and a look at each costs nothing beside it.
+const SWEEP: Duration = Duration::from_millis(100);
 
 const _: () = assert!(COMMANDS_MAX <= 1 << PLACE_BITS, "places of an entry's commands differ");
 
@@ -98,7 +106,10 @@ pub type WriteError<C> = RaftError<
 /// }
 /// ```
 pub struct BatchWriter<C: RaftTypeConfig, M: Machine> {
-    queue: mpsc::Sender<Waiting<C, M>>,
+    /// Bounded by the room.
+    queue: mpsc::UnboundedSender<Waiting<C, M>>,
+    room: Arc<Semaphore>,
+    bytes_of: fn(&M::Command) -> usize,
 }
 
 /// To whoever waits for the answer to a command.
@@ -108,11 +119,13 @@ type Answer<C, M> = oneshot::Sender<Result<<M as Machine>::Answer, WriteError<C>
 struct Waiting<C: RaftTypeConfig, M: Machine> {
     command: M::Command,
     answer: Answer<C, M>,
+    /// Its part of the queue, which it gives back when it is proposed or dropped.
+    _room: OwnedSemaphorePermit,
 }
 
 impl<C: RaftTypeConfig, M: Machine> Clone for BatchWriter<C, M> {
     fn clone(&self) -> Self {
-        Self { queue: self.queue.clone() }
+        Self { queue: self.queue.clone(), room: Arc::clone(&self.room), bytes_of: self.bytes_of }
     }
 }
 
@@ -124,9 +137,9 @@ where
     /// Writes to `raft`. The commands of an entry have at most `bytes_max` bytes by `bytes_of`, or the entry has one command. To be called
     /// in a tokio runtime: a task runs there until the last clone is dropped.
     pub fn new(raft: &Raft<C>, bytes_max: usize, bytes_of: fn(&M::Command) -> usize) -> Self {
-        let (queue, waiting) = mpsc::channel(QUEUE_MAX);
+        let (queue, waiting) = mpsc::unbounded_channel();
         tokio::spawn(propose_all(raft.clone(), waiting, bytes_max, bytes_of));
-        Self { queue }
+        Self { queue, room: Arc::new(Semaphore::new(QUEUE_MAX)), bytes_of }
     }
 
     /// Writes a command, and returns its answer once it is durable on a majority and applied here. If the caller does not wait for that, the
@@ -138,16 +151,19 @@ where
     /// # Errors
     /// Those of [`Raft::client_write`]. As there, the command may have been written, or may still be.
     pub async fn write(&self, command: M::Command) -> Result<M::Answer, WriteError<C>> {
-        let (answer, answered) = oneshot::channel();
         let stopped = || RaftError::Fatal(Fatal::Stopped);
-        self.queue.send(Waiting { command, answer }).await.map_err(|_| stopped())?;
+        let bytes = (self.bytes_of)(&command).clamp(COMMAND_LEAST, QUEUE_MAX);
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.room).acquire_many_owned(bytes).await.map_err(|_| stopped())?;
+        let (answer, answered) = oneshot::channel();
+        self.queue.send(Waiting { command, answer, _room: room }).map_err(|_| stopped())?;
         answered.await.map_err(|_| stopped())?
     }
 }
 
 async fn propose_all<C, M>(
     raft: Raft<C>,
-    mut waiting: mpsc::Receiver<Waiting<C, M>>,
+    mut waiting: mpsc::UnboundedReceiver<Waiting<C, M>>,
     bytes_max: usize,
     bytes_of: fn(&M::Command) -> usize,
 ) where
@@ -155,36 +171,56 @@ async fn propose_all<C, M>(
     C: RaftTypeConfig<D = Vec<M::Command>, R = Vec<M::Answer>, Responder = OneshotResponder<C>>,
 {
     let in_flight = Arc::new(Semaphore::new(IN_FLIGHT_MAX));
-    let mut carried_over = None;
+    let mut queue = VecDeque::new();
     loop {
-        let next = match carried_over.take() {
-            Some(next) => Some(next),
-            None => waiting.recv().await,
-        };
-        let Some(mut next) = next else { return };
+        if queue.is_empty() {
+            let Some(next) = waiting.recv().await else { return };
+            queue.push_back(next);
+        }
         // Those that come while it waits for this join it.
-        let Ok(permit) = Arc::clone(&in_flight).acquire_owned().await else { return };
+        let Some(permit) = permit(&in_flight, &mut waiting, &mut queue).await else { return };
+        while let Ok(more) = waiting.try_recv() {
+            queue.push_back(more);
+        }
         let (mut commands, mut answers, mut bytes) = (Vec::new(), Vec::new(), 0);
-        loop {
+        while let Some(next) = queue.pop_front() {
             // Nobody waits for it any more, and nobody was promised it.
-            if !next.answer.is_closed() {
-                bytes += bytes_of(&next.command);
-                if !commands.is_empty() && (bytes > bytes_max || commands.len() == COMMANDS_MAX) {
-                    carried_over = Some(next);
-                    break;
-                }
-                commands.push(next.command);
-                answers.push(next.answer);
+            if next.answer.is_closed() {
+                continue;
             }
-            match waiting.try_recv() {
-                Ok(more) => next = more,
-                Err(_) => break,
+            bytes += bytes_of(&next.command);
+            if !commands.is_empty() && (bytes > bytes_max || commands.len() == COMMANDS_MAX) {
+                queue.push_front(next);
+                break;
             }
+            commands.push(next.command);
+            answers.push(next.answer);
         }
         if commands.is_empty() {
             continue;
         }
         tokio::spawn(propose::<C, M>(raft.clone(), commands, answers, permit));
+    }
+}
+
+/// Waits until a proposal may be made. Meanwhile what has waited for nothing goes.
+async fn permit<C: RaftTypeConfig, M: Machine>(
+    in_flight: &Arc<Semaphore>,
+    waiting: &mut mpsc::UnboundedReceiver<Waiting<C, M>>,
+    queue: &mut VecDeque<Waiting<C, M>>,
+) -> Option<OwnedSemaphorePermit> {
+    let mut permit = std::pin::pin!(Arc::clone(in_flight).acquire_owned());
+    loop {
+        tokio::select! {
+            biased;
+            permit = &mut permit => return permit.ok(),
+            () = tokio::time::sleep(SWEEP) => {
+                while let Ok(more) = waiting.try_recv() {
+                    queue.push_back(more);
+                }
+                queue.retain(|waiting| !waiting.answer.is_closed());
+            }
+        }
     }
 }
 

@@ -284,3 +284,62 @@ async fn nothing_waits_for_a_node_that_has_stopped() {
     assert!(written.expect("in time").is_err());
     assert!(tokio::time::timeout(patience, reads.confirm()).await.expect("in time").is_err());
 }
+
+/// A value that counts how many bytes of such values there are.
+struct Counted(Arc<AtomicU64>, Vec<u8>);
+
+impl Counted {
+    fn value(count: &Arc<AtomicU64>, len: usize) -> bytes::Bytes {
+        count.fetch_add(len as u64, SeqCst);
+        bytes::Bytes::from_owner(Self(Arc::clone(count), vec![b'v'; len]))
+    }
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.1
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(self.1.len() as u64, SeqCst);
+    }
+}
+
+/// A leader that is cut off has of the commands whose clients have gone only those that it has proposed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_without_a_majority_does_not_keep_what_its_clients_gave_up() {
+    let cluster = Cluster::new(2).await;
+    let writer = writer(&cluster.leader, 1 << 18);
+    let closed = cluster.wires.gate.acquire_many(1000).await.expect("it is never closed");
+    let (kept, len) = (Arc::new(AtomicU64::new(0)), 200_000);
+    let tasks: Vec<_> = (0..200)
+        .map(|number| {
+            let (writer, value) = (writer.clone(), Counted::value(&kept, len));
+            let write = async move { writer.write(KvCommand::put(format!("key-{number}"), value)).await };
+            tokio::spawn(tokio::time::timeout(Duration::from_millis(500), write))
+        })
+        .collect();
+    for task in tasks {
+        task.await.expect("no panic").expect_err("there is no majority");
+    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let bytes = kept.load(SeqCst);
+    println!("{bytes} bytes of {} are kept", 200 * len);
+    assert!(bytes <= 3 * len as u64, "{bytes} bytes");
+    // With a majority it goes on.
+    drop(closed);
+    writer.write(KvCommand::put("then", "1")).await.expect("is written");
+    assert!(cluster.state.get("then").expect("reads").is_some());
+}
+
+/// The queue has room again when what was in it was proposed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_commands_than_may_wait_are_all_written() {
+    let cluster = Cluster::new(1).await;
+    let versions = put_all(&writer(&cluster.leader, 1 << 18), 400, 200_000).await;
+    assert_eq!(versions.len(), 400);
+    let versions = put_all(&writer(&cluster.leader, 1 << 18), 10_000, 10).await;
+    assert_eq!(versions.len(), 10_000);
+}
