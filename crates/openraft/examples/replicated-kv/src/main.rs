@@ -7,6 +7,7 @@
 //! ```
 //! See `docs/replication.md`.
 
+mod age;
 mod cluster;
 mod faults;
 mod network;

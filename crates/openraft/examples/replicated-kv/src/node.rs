@@ -1,6 +1,7 @@
 //! A node: its database, its Raft, and what the server needs of both.
 
 use crate::Arguments;
+use crate::age::Confirmed;
 use crate::faults::Faults;
 use crate::network::Network;
 use crate::records::COMMAND_MAX;
@@ -33,6 +34,8 @@ pub struct Node {
     pub state: StateReader<KvBatchConfig>,
     pub faults: Arc<Faults>,
     pub network: Network,
+    /// On the leader: when a majority last confirmed it.
+    pub confirmed: Confirmed,
     /// When the leader last said what is committed, and what that was.
     pub heard: Mutex<Option<(Instant, Option<LogId<u64>>)>>,
 }
@@ -89,7 +92,20 @@ impl Node {
         let raft = Raft::new(arguments.id, config, network.clone(), log, machine).await?;
         let writer = BatchWriter::new(&raft, COMMAND_MAX, KvCommand::log_bytes);
         let reads = ReadIndex::new(&raft);
+        let confirmed = Confirmed::watch(raft.metrics());
         let heard = Mutex::new(None);
-        Ok(Arc::new(Self { arguments, address, db, raft, writer, reads, state, faults, network, heard }))
+        Ok(Arc::new(Self {
+            arguments,
+            address,
+            db,
+            raft,
+            writer,
+            reads,
+            state,
+            faults,
+            network,
+            confirmed,
+            heard,
+        }))
     }
 }

@@ -87,13 +87,14 @@ async fn wait_to_read(node: &Node, reading: &Reading) -> Result<HeaderMap, Failu
         let metrics = node.raft.metrics();
         let metrics = metrics.borrow();
         // Of a node that has stopped it stays what it was.
-        let confirmed = metrics.millis_since_quorum_ack.filter(|_| metrics.running_state.is_ok());
+        let is_confirmed = metrics.millis_since_quorum_ack.is_some() && metrics.running_state.is_ok();
+        let confirmed = node.confirmed.age().filter(|_| is_confirmed);
         (metrics.last_applied, metrics.current_leader, confirmed)
     };
     let number = |number: u64| HeaderValue::from(number);
     headers.insert("sapwood-applied", number(applied.map_or(0, |applied| applied.index)));
     if is_own {
-        // On the leader: since a majority has last confirmed it. Elsewhere: since the leader that this node follows said what is committed,
+        // On the leader: since a majority has last confirmed it, or before that. Elsewhere: since the leader that this node follows said what is committed,
         // if all of that is applied. A leader that was deposed and does not know yet says what it knows: this is no bound then.
         let age = if leader == Some(node.arguments.id) {
             confirmed

@@ -3,6 +3,7 @@
 use crate::nodes::{Nodes, until};
 use reqwest::StatusCode;
 use serde_json::json;
+use std::time::{Duration, Instant};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_with_little_memory_applies_what_it_lets_in() {
@@ -79,6 +80,54 @@ async fn a_scan_comes_in_parts() {
     assert_eq!(last.text().await.expect("text").lines().count(), 1);
 }
 
+/// What says how to go on fits into an address, whatever the keys are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scan_goes_on_behind_the_longest_keys() {
+    _ = rustls::crypto::ring::default_provider().install_default();
+    let mut nodes = Nodes::new(&[]);
+    nodes.start(1, &[]);
+    nodes.begin(1).await;
+    let run = async |write| {
+        let command = json!({ "conditions": [], "writes": [write] });
+        let done = nodes.client.post(nodes.url(1, "/commands")).json(&command).send().await;
+        done.expect("it answers").status()
+    };
+    let put = |len: usize, end: u8| {
+        let mut key = vec![0xFF; len - 1];
+        key.push(end);
+        json!({ "Put": { "key": key, "value": [] } })
+    };
+    assert_eq!(run(put((16 << 10) + 1, 1)).await, StatusCode::BAD_REQUEST);
+    let put_at =
+        nodes.client.put(nodes.url(1, &format!("/records/{}", "k".repeat((16 << 10) + 1)))).body("1");
+    assert_eq!(put_at.send().await.expect("it answers").status(), StatusCode::BAD_REQUEST);
+    for end in 0..3 {
+        assert_eq!(run(put(16 << 10, end)).await, StatusCode::OK);
+    }
+    let scan = async |query: &str| {
+        let read = nodes.client.get(nodes.url(1, &format!("/records?{query}"))).send().await;
+        read.expect("it answers")
+    };
+    let (mut next, mut parts) = (Some(String::new()), 0);
+    while let Some(from) = next {
+        let answer = scan(&format!("limit=1&from={from}")).await;
+        assert_eq!(answer.status(), StatusCode::OK);
+        next = answer.headers().get("sapwood-next").map(|next| next.to_str().expect("text").to_owned());
+        assert_eq!(answer.text().await.expect("text").lines().count(), 1);
+        parts += 1;
+    }
+    assert_eq!(parts, 3);
+    // Longer ones, of a program from before, can be removed.
+    assert_eq!(run(json!({ "Delete": { "key": vec![0; 60_000] } })).await, StatusCode::OK);
+    // Nothing, and no way to go on.
+    assert_eq!(scan("limit=0").await.status(), StatusCode::BAD_REQUEST);
+    // A name is escaped, too.
+    assert_eq!(run(json!({ "Put": { "key": b"a", "value": [] } })).await, StatusCode::OK);
+    let all = scan("").await.text().await.expect("text").lines().count();
+    let rest = scan("%66rom=b").await.text().await.expect("text").lines().count();
+    assert_eq!((all, rest), (4, 3));
+}
+
 /// A leader that has stopped is confirmed by nobody any more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_has_stopped_does_not_say_how_old_its_state_is() {
@@ -103,4 +152,36 @@ async fn a_node_that_has_stopped_does_not_say_how_old_its_state_is() {
     })
     .await;
     assert_eq!(age().await.as_deref(), Some("unknown"));
+}
+
+/// While a process stands still its Raft does not notice that time passes: what it last said of its followers is no younger for that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_stood_still_does_not_say_that_its_state_is_new() {
+    let mut nodes = Nodes::cluster(&[]).await;
+    let leader = nodes.leader().await;
+    let age = |client: reqwest::Client, url: String| async move {
+        let read = client.get(url).timeout(Duration::from_secs(20)).send().await.ok()?;
+        Some(read.headers().get("sapwood-age-ms")?.to_str().ok()?.to_owned())
+    };
+    let url = nodes.url(leader, "/records/fram?read=own");
+    let of_one_that_is_followed =
+        until("it is confirmed", async || age(nodes.client.clone(), url.clone()).await?.parse::<u64>().ok());
+    assert!(of_one_that_is_followed.await < 2000);
+    for id in nodes.ids().into_iter().filter(|id| *id != leader) {
+        nodes.kill(id);
+    }
+    let alone = Instant::now();
+    for round in 0..8 {
+        nodes.stop(leader, true);
+        // It is there before anything that wakes its Raft.
+        let asked = tokio::spawn(age(nodes.client.clone(), url.clone()));
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        let least = alone.elapsed().as_millis() as u64;
+        nodes.stop(leader, false);
+        let said = asked.await.expect("no panic").expect("it answers");
+        assert!(
+            said.parse::<u64>().is_ok_and(|millis| millis >= least),
+            "round {round}: {said} ms, and it has been alone for {least} ms"
+        );
+    }
 }

@@ -1,0 +1,77 @@
+//! How long ago a majority confirmed the leader.
+//!
+//! openraft counts these milliseconds once a turn of its loop, and its loop stands still while an append waits for a sync; all stands still while
+//! the process is stopped. What it said then is no younger for that.
+//!
+//! Invariant: the time that is kept is not later than that of the last confirmation.
+
+use openraft::{BasicNode, RaftMetrics};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// When a majority last confirmed this node as the leader, or before that.
+#[derive(Clone, Debug, Default)]
+pub struct Confirmed(Arc<Mutex<Option<Instant>>>);
+
+impl Confirmed {
+    /// Follows what openraft says, until it ends.
+    pub fn watch(mut metrics: watch::Receiver<RaftMetrics<u64, BasicNode>>) -> Self {
+        let confirmed = Self::default();
+        let kept = confirmed.clone();
+        let mut looked = Instant::now();
+        // When this was said is not known.
+        metrics.mark_unchanged();
+        tokio::spawn(async move {
+            while metrics.changed().await.is_ok() {
+                // It was said after the last look, and maybe long ago.
+                let said = std::mem::replace(&mut looked, Instant::now());
+                let millis = metrics.borrow_and_update().millis_since_quorum_ack;
+                let at = millis.and_then(|millis| said.checked_sub(Duration::from_millis(millis)));
+                let mut kept = kept.0.lock();
+                *kept = at.max(*kept);
+            }
+        });
+        confirmed
+    }
+
+    /// Milliseconds since then, or more. `None`: it never was.
+    pub fn age(&self) -> Option<u64> {
+        let at = *self.0.lock();
+        at.map(|at| u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_was_said_grows_old() {
+        let (say, heard) = watch::channel(RaftMetrics::new_initial(1));
+        let confirmed = Confirmed::watch(heard);
+        let pause = || tokio::time::sleep(Duration::from_millis(50));
+        let ago =
+            |millis| RaftMetrics { millis_since_quorum_ack: Some(millis), ..RaftMetrics::new_initial(1) };
+        pause().await;
+        assert_eq!(confirmed.age(), None);
+        say.send(ago(2000)).expect("it is heard");
+        pause().await;
+        let before = confirmed.age().expect("it was confirmed");
+        assert!((2050..30_000).contains(&before), "{before} ms");
+        // Nothing is said, as while the loop stands still.
+        pause().await;
+        assert!(confirmed.age().expect("it was") >= before + 50);
+        // It is said just before this task stands still as well.
+        say.send(ago(0)).expect("it is heard");
+        std::thread::sleep(Duration::from_millis(300));
+        tokio::task::yield_now().await;
+        let after = confirmed.age().expect("it was");
+        assert!((300..2000).contains(&after), "{after} ms");
+        // Another leader, and this one again: no majority has confirmed it later.
+        say.send(RaftMetrics::new_initial(1)).expect("it is heard");
+        pause().await;
+        assert!(confirmed.age().expect("it was") >= after + 50);
+    }
+}
