@@ -55,10 +55,10 @@ struct Arguments {
     #[arg(long, requires_all = ["tls_key", "tls_ca"])]
     tls_cert: Option<PathBuf>,
     /// The key of the certificate (PEM).
-    #[arg(long)]
+    #[arg(long, requires = "tls_cert")]
     tls_key: Option<PathBuf>,
     /// The authority that has signed the certificates of the nodes (PEM).
-    #[arg(long)]
+    #[arg(long, requires = "tls_cert")]
     tls_ca: Option<PathBuf>,
     /// A directory for backups, which `POST /backup` makes.
     #[arg(long)]

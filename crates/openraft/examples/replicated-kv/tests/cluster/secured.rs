@@ -110,6 +110,31 @@ async fn a_cluster_speaks_tls_and_asks_for_the_token() {
     plain.expect_err("it does not answer without TLS");
 }
 
+/// A node that was to speak TLS does not speak without.
+#[test]
+fn a_part_of_what_tls_needs_starts_no_node() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for option in ["--tls-cert", "--tls-key", "--tls-ca"] {
+        let authority = write(&dir.path().join("ca.pem"), &authority().pem());
+        let child = Command::new(env!("CARGO_BIN_EXE_sapwood-node"))
+            .args(["--id", "1", "--listen", "127.0.0.1:0", "--memory", "16", option, &authority, "--dir"])
+            .arg(dir.path().join("node"))
+            .stderr(Stdio::null())
+            .spawn();
+        let mut running = Running(vec![child.expect("starts")]);
+        let begin = std::time::Instant::now();
+        let ended = loop {
+            match running.0[0].try_wait().expect("it is a child") {
+                Some(ended) => break ended,
+                None if begin.elapsed().as_secs() > 10 => panic!("it runs with {option} alone"),
+                None => std::thread::sleep(std::time::Duration::from_millis(20)),
+            }
+        };
+        assert_eq!(ended.code(), Some(2), "{option}");
+        assert!(!dir.path().join("node").exists(), "nothing was made");
+    }
+}
+
 /// With a key file no value is in the files of the database and of snapshots, and without the key nothing opens them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_with_a_key_file_is_encrypted() {
