@@ -39,6 +39,15 @@ pub async fn add(State(node): State<Arc<Node>>, Path(id): Path<u64>, address: St
     if address.is_empty() {
         return Err(Failure::bad("the body is the address of the node, host and port"));
     }
+    // openraft leaves it where it is, and says that it is done.
+    let members = Arc::clone(&node.raft.metrics().borrow().membership_config);
+    if let Some(member) = members.membership().get_node(&id).filter(|member| member.addr != address) {
+        let reason = format!(
+            "node {id} is at {}: to correct an address, remove the node and add it again",
+            member.addr
+        );
+        return Err(Failure::new(StatusCode::CONFLICT, reason));
+    }
     // One that does not answer yet is waited for below.
     if let Some(other) = node.network.node_at(&address).await.filter(|other| *other != id) {
         return Err(Failure::new(StatusCode::CONFLICT, format!("node {other} is at {address}")));

@@ -49,6 +49,16 @@ async fn a_node_is_not_added_at_the_address_of_another() {
         status["membership_config"]["membership"]["nodes"].as_object().map(|nodes| nodes.len()),
         Some(3)
     );
+    // A member at another address would stay at its own.
+    let put = async |address: &str| {
+        let put = nodes.client.put(nodes.url(leader, "/cluster/nodes/2")).body(address.to_owned());
+        put.send().await.expect("it answers")
+    };
+    let moved = put("127.0.0.1:1").await;
+    assert_eq!(moved.status(), StatusCode::CONFLICT);
+    let reason = moved.text().await.expect("text");
+    assert!(reason.contains(nodes.address(2)) && reason.contains("remove"), "{reason}");
+    assert_eq!(put(nodes.address(2)).await.status(), StatusCode::OK, "it is there");
     // A message for another is not taken; one that does not say for whom it is comes from an older program.
     let post = async |path: &str| nodes.client.post(nodes.url(2, path)).send().await.expect("it answers");
     for path in ["/raft/vote", "/raft/append", "/raft/snapshot"] {
