@@ -5,7 +5,7 @@
 //! | `GET /records/{key}` | the newest value: the leader asks a majority first (read index). Other nodes answer 307 |
 //! | `GET /records/{key}?read=own` | the value in this node's state, and how old that is |
 //! | `GET /records?from=&to=&limit=` | lines of key, version and value, escaped; `read=own` as above. If there are more, `sapwood-next` is the `from` to go on with |
-//! | `PUT /records/{key}` | writes the body; `?if-version=7` only if it has that version (0: is not there) |
+//! | `PUT /records/{key}` | writes the body, to a key of 16 KiB at most; `?if-version=7` only if it has that version (0: is not there) |
 //! | `DELETE /records/{key}` | likewise |
 //! | `POST /commands` | a `KvCommand` as JSON |
 //!
@@ -26,6 +26,7 @@ use axum::extract::{Path, Query, RawQuery, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use bytes::Bytes;
 use openraft::error::{CheckIsLeaderError, ClientWriteError, RaftError};
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use sapwood_openraft::{KvAnswer, KvCommand, KvCondition, KvValue, KvWrite};
 use serde::Deserialize;
 use std::fmt::Write;
@@ -35,6 +36,9 @@ use std::time::Duration;
 /// Bytes of a command, and of the commands that share an entry, at most. It is the same on all nodes, whatever their memory: what one lets in, all
 /// have to append and apply.
 pub const COMMAND_MAX: usize = KvCommand::BYTES_MAX;
+/// Bytes of a key that is written, at most. Escaped, it is three times as long in the address of a scan that goes on behind it, and an
+/// address has 65,534 bytes at most (crate `http`).
+const KEY_MAX: usize = 16 << 10;
 /// Bytes of keys and values in the answer to a scan; it ends with the record that makes them so many, and is up to four times as long, since it is
 /// escaped.
 const SCAN_BYTES: usize = 1 << 20;
@@ -139,6 +143,9 @@ pub async fn scan(
     Query(reading): Query<Reading>,
     RawQuery(query): RawQuery,
 ) -> Result<(HeaderMap, String), Failure> {
+    if reading.limit == Some(0) {
+        return Err(Failure::bad("limit=0: it is 1 or more, or a scan would never go on"));
+    }
     let mut headers = wait_to_read(&node, &reading).await?;
     let (state, limit) = (node.state.clone(), reading.limit.unwrap_or(1000).min(10_000));
     let bound = |name| parameter(query.as_deref().unwrap_or_default(), name);
@@ -150,7 +157,10 @@ pub async fn scan(
             // A string takes all.
             _ = writeln!(lines, "{}\t{version}\t{}", key.escape_ascii(), value.escape_ascii());
         }
-        let last = records.last().filter(|_| is_more).map(|(key, _)| encoded(key) + "%00");
+        let last = records
+            .last()
+            .filter(|_| is_more)
+            .map(|(key, _)| format!("{}%00", percent_encode(key, NON_ALPHANUMERIC)));
         Ok((lines, last))
     });
     let (lines, next) = scanned.await?;
@@ -160,33 +170,13 @@ pub async fn scan(
     Ok((headers, lines))
 }
 
-/// Bytes as they may stand in an address.
-fn encoded(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' => text.push(char::from(*byte)),
-            // A string takes all.
-            _ => _ = write!(text, "%{byte:02X}"),
-        }
-        text
-    })
-}
-
 /// The bytes of a parameter of an address, which need not be text.
 fn parameter(query: &str, name: &str) -> Option<Vec<u8>> {
-    let value = query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))?;
-    let (mut bytes, mut rest) = (Vec::new(), value.as_bytes());
-    while let Some((byte, behind)) = rest.split_first() {
-        let digits = behind.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        let digits = digits.filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
-        let escaped = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        (rest, _) = match (byte, escaped) {
-            (b'%', Some(escaped)) => (&behind[2..], bytes.push(escaped)),
-            (b'+', _) => (behind, bytes.push(b' ')),
-            _ => (behind, bytes.push(*byte)),
-        };
-    }
-    Some(bytes)
+    let decoded = |text: &str| percent_decode_str(&text.replace('+', " ")).collect::<Vec<u8>>();
+    query.split('&').find_map(|pair| {
+        let (found, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (decoded(found) == name.as_bytes()).then(|| decoded(value))
+    })
 }
 
 fn command(key: String, writing: &Writing, write: impl FnOnce(Bytes) -> KvWrite) -> KvCommand {
@@ -239,6 +229,10 @@ fn version(answer: KvAnswer) -> Result<HeaderMap, Failure> {
 async fn write(node: &Node, command: KvCommand) -> Result<KvAnswer, Failure> {
     if let Some(reason) = command.refusal(COMMAND_MAX) {
         return Err(Failure::bad(reason));
+    }
+    let is_too_long = |write: &KvWrite| matches!(write, KvWrite::Put { key, .. } if key.len() > KEY_MAX);
+    if command.writes.iter().any(is_too_long) {
+        return Err(Failure::bad(format!("a key is longer than {KEY_MAX} bytes")));
     }
     // Before it is proposed: what was proposed and is answered so may happen all the same, by the log of another leader.
     let (leader, address) = {
