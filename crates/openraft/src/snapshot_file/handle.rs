@@ -1,5 +1,7 @@
 //! A snapshot file as openraft reads, writes and sends it: from tasks, and never encrypted.
 //!
+//! A finished file that cannot be decrypted is removed by whoever finds that, so that another one is made.
+//!
 //! Invariant: a task does not wait for the device. The file goes to a thread that may, and comes back with the result.
 
 use super::bytes::{Bytes, SnapshotKey};
@@ -130,9 +132,11 @@ impl SnapshotFile {
         remove_where(directory, |name| name.ends_with(UNFINISHED))
     }
 
+    /// Removes all of a group, durably.
     pub(crate) fn remove_all(directory: &Path, group: u64) -> Result<()> {
         let prefix = format!("{group:016x}-");
-        remove_where(directory, |name| name.starts_with(&prefix))
+        remove_where(directory, |name| name.starts_with(&prefix))?;
+        sync_directory(directory).map_err(Error::file("syncing", directory))
     }
 
     /// Removes the finished snapshots of a group but one.
@@ -265,9 +269,20 @@ impl AsyncRead for SnapshotFile {
                 return Poll::Ready(Ok(()));
             }
             let len = buffer.remaining().min(AT_ONCE);
+            // One that is being received has no other copy here.
+            let is_finished = !this.is_temporary;
             this.state.begin(move |bytes| {
                 let mut read = Vec::with_capacity(len);
-                Done::Read(bytes.take(len as u64).read_to_end(&mut read).map(|_| read))
+                let done = Read::take(&mut *bytes, len as u64).read_to_end(&mut read).map(|_| read);
+                if let Err(error) = done.as_ref().map_err(io::Error::kind)
+                    && error == io::ErrorKind::InvalidData
+                    && is_finished
+                {
+                    // openraft stops the node, and takes the newest file when it starts: this one would stop it again.
+                    tracing::error!("{} is damaged and is removed: another is made", bytes.path().display());
+                    _ = fs::remove_file(bytes.path());
+                }
+                Done::Read(done)
             })?;
         }
     }

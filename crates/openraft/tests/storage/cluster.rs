@@ -51,6 +51,7 @@ pub struct Cluster {
     confirms: bool,
     /// Whether what is committed is synced.
     syncs_committed: bool,
+    is_encrypted: bool,
 }
 
 /// What a node says to another.
@@ -122,6 +123,11 @@ impl RaftNetworkFactory<KvBatchConfig> for Link {
 
 impl Cluster {
     pub async fn new(confirms: bool, syncs_committed: bool) -> Arc<Self> {
+        Self::begin(confirms, syncs_committed, false).await
+    }
+
+    /// With keys, nodes have encrypted databases.
+    pub async fn begin(confirms: bool, syncs_committed: bool, is_encrypted: bool) -> Arc<Self> {
         let cluster = Arc::new(Self {
             nodes: Mutex::default(),
             lost: Mutex::default(),
@@ -131,6 +137,7 @@ impl Cluster {
             next: AtomicU64::new(1),
             confirms,
             syncs_committed,
+            is_encrypted,
         });
         for id in NODES {
             cluster.start(id, Simulated::new(id)).await;
@@ -141,7 +148,12 @@ impl Cluster {
     }
 
     async fn start(self: &Arc<Self>, id: u64, volume: Simulated) {
-        let db = ground::open_on(&volume, 1).expect("opens");
+        let mut builder = ground::options().background_threads(1);
+        if self.is_encrypted {
+            builder = builder.encryption_key(sapwood::EncryptionKey::from_bytes([id as u8; 32]));
+        }
+        let on: Arc<dyn sapwood::psync::Volume> = Arc::new(volume.clone());
+        let db = builder.open_on(on).expect("opens");
         let store = Store::open(&db, self.directory.path().join(id.to_string())).expect("a store");
         let group = store.group::<KvBatchConfig, _>(1, Batched(KvMachine::new()));
         let (log, machine) = group.expect("a group");

@@ -93,7 +93,8 @@ fn a_purge_is_on_the_disk_only_once_the_state_has_come_to_it() {
                 assert_eq!((state.last_purged_log_id, state.last_log_id), expected, "{story}");
                 assert_eq!(log.try_get_log_entries(..).await.expect("reads").len(), left, "{story}");
 
-                let (mut lost, mut state) = volumes.power_loss(seed).open(directory.path()).expect("opens");
+                let aside = ground::directory();
+                let (mut lost, mut state) = volumes.power_loss(seed).open(aside.path()).expect("opens");
                 is_as_before(&mut lost, &mut state, &story).await;
                 drop((lost, state));
 
@@ -127,7 +128,8 @@ fn entries_behind_a_snapshot_wait_until_it_is_installed() {
             });
             sleep(Duration::from_secs(60)).await;
             assert!(!appending.is_finished(), "it is not installed yet");
-            let (mut lost, mut state) = volumes.power_loss(1).open(directory.path()).expect("opens");
+            let aside = ground::directory();
+            let (mut lost, mut state) = volumes.power_loss(1).open(aside.path()).expect("opens");
             is_as_before(&mut lost, &mut state, "it waits").await;
             drop((lost, state));
 
@@ -136,7 +138,8 @@ fn entries_behind_a_snapshot_wait_until_it_is_installed() {
             let mut log = appending.await.expect("no panic");
             for seed in 0..20 {
                 let lost = volumes.power_loss(seed);
-                let (mut lost, mut state) = lost.open(directory.path()).expect("opens");
+                let aside = ground::directory();
+                let (mut lost, mut state) = lost.open(aside.path()).expect("opens");
                 let found = lost.try_get_log_entries(..).await.expect("reads");
                 assert_eq!(found.iter().map(|entry| entry.log_id).collect::<Vec<_>>(), [id(2, 21)]);
                 assert_eq!(state.applied_state().await.expect("reads").0, Some(id(2, 20)));
@@ -159,7 +162,8 @@ fn entries_behind_others_do_not_wait() {
         log.truncate(id(1, 9)).await.expect("truncates");
         let found = log.try_get_log_entries(..).await.expect("reads");
         assert_eq!(found.iter().map(|entry| entry.log_id.index).collect::<Vec<_>>(), [8]);
-        let (mut lost, _state) = volumes.power_loss(1).open(directory.path()).expect("opens");
+        let aside = ground::directory();
+        let (mut lost, _state) = volumes.power_loss(1).open(aside.path()).expect("opens");
         assert_eq!(lost.try_get_log_entries(..).await.expect("reads").len(), 9);
     });
 }
@@ -280,6 +284,74 @@ fn a_node_starts_again_after_a_snapshot_that_was_damaged() {
         }
         let found = cluster.node(behind).expect("it runs").state.get("key").expect("reads");
         assert_eq!(found.map(|found| found.value), Some("then".into()));
+        for id in NODES {
+            cluster.node(id).expect("it runs").raft.shutdown().await.expect("it stops");
+        }
+        cluster.clear();
+    });
+}
+
+/// The leader finds the damage itself, since it cannot decrypt what it is to send. It stops, and starts with another file.
+#[test]
+fn a_damaged_file_of_an_encrypted_leader_is_replaced() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let cluster = Cluster::begin(true, true, true).await;
+        let leader = cluster.leader().await;
+        let behind = NODES.into_iter().find(|id| *id != leader).expect("three nodes");
+        let cut: Vec<_> = NODES.iter().flat_map(|other| [(behind, *other), (*other, behind)]).collect();
+        cluster.lose(&cut);
+        let leading = cluster.node(leader).expect("it runs");
+        for number in 0..400u64 {
+            // Which is not compressed: several blocks of a file.
+            let value: Vec<u8> = (0..5000u64)
+                .map(|at| ((at ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8)
+                .collect();
+            let put = KvCommand::put(format!("key {}", number % 100), value);
+            leading.writer.write(put).await.expect("writes");
+        }
+        let end = leading.raft.metrics().borrow().last_log_index.expect("it has entries");
+        let others = || NODES.into_iter().filter(|id| *id != behind);
+        for id in others() {
+            let is_made = |metrics: &Metrics| {
+                metrics.purged.is_some_and(|purged| purged.index > 100)
+                    && metrics.snapshot.is_some_and(|snapshot| snapshot.index + 95 > end)
+            };
+            let node = cluster.node(id).expect("it runs");
+            node.raft.wait(LONG).metrics(is_made, "a snapshot and a purge").await.expect("in time");
+            cluster.damage_snapshot(id);
+        }
+        drop(leading);
+        cluster.lose(&[]);
+        // Either may lead, and each that sends its file stops once.
+        let mut starts = 0;
+        loop {
+            let mut is_behind = true;
+            for id in NODES {
+                let node = cluster.node(id).expect("it runs");
+                let (is_stopped, applied) = {
+                    let metrics = node.raft.metrics();
+                    let metrics = metrics.borrow();
+                    (metrics.running_state.is_err(), metrics.last_applied)
+                };
+                drop(node);
+                if is_stopped {
+                    starts += 1;
+                    assert!(starts < 6, "a file is damaged for ever");
+                    cluster.lose_power(&[id], starts).await;
+                } else if id == behind {
+                    is_behind = applied.is_none_or(|applied| applied.index < end);
+                }
+            }
+            if !is_behind {
+                break;
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+        assert!(starts > 0, "nobody has found the damage");
+        let found =
+            cluster.node(behind).expect("it runs").state.scan([], None::<&[u8]>, usize::MAX).expect("reads");
+        assert_eq!(found.len(), 100);
         for id in NODES {
             cluster.node(id).expect("it runs").raft.shutdown().await.expect("it stops");
         }
