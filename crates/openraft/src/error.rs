@@ -105,6 +105,12 @@ pub enum Error {
         /// The number of the group.
         group: u64,
     },
+    /// The directory of snapshots is that of a store which is open, in this process.
+    #[error("{} is in use by a store that is open: use that one, or drop it with its groups and their readers first", path.display())]
+    DirectoryInUse {
+        /// The directory.
+        path: PathBuf,
+    },
     /// The group was never part of a cluster, so there is nothing to go on with.
     #[error(
         "Raft group {group} was never started here: there is no state to begin a cluster with. Use `Raft::initialize`"

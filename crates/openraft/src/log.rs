@@ -419,15 +419,20 @@ where
             }
             // Where no background thread is free, registering the callback syncs: the entries are readable, and this returns, before that.
             let (readable, is_readable) = oneshot::channel();
-            tokio::task::spawn_blocking(move || match log.append(encoded) {
-                Ok(pending) => {
-                    _ = readable.send(Ok(()));
-                    let Some(pending) = pending else { return callback.log_io_completed(Ok(())) };
-                    pending.on_durable(|result| {
-                        callback.log_io_completed(result.map_err(std::io::Error::other));
-                    });
+            tokio::task::spawn_blocking(move || {
+                let appended = log.append(encoded);
+                // Whoever has the answer may open the group again.
+                drop(log);
+                match appended {
+                    Ok(pending) => {
+                        _ = readable.send(Ok(()));
+                        let Some(pending) = pending else { return callback.log_io_completed(Ok(())) };
+                        pending.on_durable(|result| {
+                            callback.log_io_completed(result.map_err(std::io::Error::other));
+                        });
+                    }
+                    Err(error) => _ = readable.send(Err(error)),
                 }
-                Err(error) => _ = readable.send(Err(error)),
             });
             is_readable.await.unwrap_or_else(|_| Err(Error::Task("the thread that appends panicked".into())))
         };

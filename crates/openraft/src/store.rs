@@ -10,7 +10,7 @@
 //! a keyspace is dropped with one edit.
 //!
 //! Invariants:
-//! 1. A group is open once in a process.
+//! 1. A group is open once in a process: it is so in a store, and a directory of snapshots is of one store at a time.
 //! 2. Snapshot files that are in the directory when it is opened are whole, or removed then.
 
 use crate::error::{Error, Result};
@@ -24,9 +24,12 @@ use parking_lot::Mutex;
 use sapwood::{Database, Durability, Keyspace};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+
+/// The stores of this process, by their directories.
+static STORES: Mutex<BTreeMap<PathBuf, Weak<Shared>>> = Mutex::new(BTreeMap::new());
 
 /// The Raft groups of a process, in one database or two.
 ///
@@ -88,7 +91,7 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Database`]; [`Error::File`] if the directory cannot be used.
+    /// [`Error::Database`]; [`Error::File`] if the directory cannot be used; [`Error::DirectoryInUse`].
     pub fn open(db: &Database, directory: impl AsRef<Path>) -> Result<Self> {
         Self::open_in(db, db, false, directory.as_ref())
     }
@@ -114,6 +117,12 @@ impl Store {
     fn open_in(logs: &Database, states: &Database, two: bool, directory: &Path) -> Result<Self> {
         let directory = directory.to_owned();
         make_directory(&directory)?;
+        let name = std::fs::canonicalize(&directory).map_err(Error::file("finding", &directory))?;
+        let mut stores = STORES.lock();
+        stores.retain(|_, store| store.strong_count() > 0);
+        if stores.contains_key(&name) {
+            return Err(Error::DirectoryInUse { path: name });
+        }
         SnapshotFile::remove_unfinished(&directory)?;
         let shared = Shared {
             log: logs.keyspace("raft.log")?,
@@ -125,7 +134,9 @@ impl Store {
             directory,
             open: Mutex::default(),
         };
-        Ok(Self { shared: Arc::new(shared) })
+        let shared = Arc::new(shared);
+        stores.insert(name, Arc::downgrade(&shared));
+        Ok(Self { shared })
     }
 
     /// Opens a group, which is created if it is not there: its log and its state, for `openraft::Raft::new`. The number names the group
@@ -195,6 +206,7 @@ impl Store {
     /// It appends a membership as if a leader had, in a new term. All entries of the log are kept and will be committed, also those of which
     /// it is not known whether they were: a majority that is lost may have acknowledged them. What only the lost nodes had is lost. No node of the
     /// old cluster may run again: it could elect another leader.
+    /// Versions that clients have of the old cluster must not be conditions in the new one: it gives those that are lost to other writes.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -7,9 +7,10 @@ use sapwood::psync::{Fault, Filter, OperationKind, Repeat, Simulated};
 use sapwood_openraft::{KvCommand, KvConfig, KvMachine, Store};
 
 /// What a group has after its power failed in each of some ways.
-fn after_power_loss(volume: &Simulated, directory: &tempfile::TempDir, look: impl AsyncFn(&mut Log, u64)) {
+fn after_power_loss(volume: &Simulated, look: impl AsyncFn(&mut Log, u64)) {
     for seed in 0..20 {
-        let (mut log, _machine) = ground::open(&volume.power_loss(seed), directory).expect("opens");
+        let directory = ground::directory();
+        let (mut log, _machine) = ground::open(&volume.power_loss(seed), &directory).expect("opens");
         ground::run(look(&mut log, seed));
     }
 }
@@ -25,7 +26,7 @@ fn an_append_is_not_acknowledged_before_it_is_durable() {
         for index in 0..50 {
             ground::run(log.blocking_append([blank(1, index)])).expect("appends");
             if index % 7 == 0 {
-                after_power_loss(&volume, &directory, async |log, seed| {
+                after_power_loss(&volume, async |log, seed| {
                     let found = log.try_get_log_entries(..).await.expect("reads").len() as u64;
                     assert_eq!(found, index + 1, "acknowledged, seed {seed}");
                 });
@@ -45,7 +46,7 @@ fn a_vote_is_durable_when_it_is_saved() {
     let (mut log, _machine) = ground::open(&volume, &directory).expect("opens");
     for term in 1..20 {
         ground::run(log.save_vote(&Vote::new(term, 3))).expect("saves");
-        after_power_loss(&volume, &directory, async |log, seed| {
+        after_power_loss(&volume, async |log, seed| {
             assert_eq!(log.read_vote().await.expect("reads"), Some(Vote::new(term, 3)), "seed {seed}");
         });
     }
@@ -59,14 +60,14 @@ fn a_truncation_is_durable_when_it_returns() {
     ground::run(log.blocking_append((0..40).map(|index| blank(1, index)))).expect("appends");
     for index in (1..40).rev().step_by(2) {
         ground::run(log.truncate(id(1, index))).expect("truncates");
-        after_power_loss(&volume, &directory, async |log, seed| {
+        after_power_loss(&volume, async |log, seed| {
             let last = log.get_log_state().await.expect("reads").last_log_id;
             assert_eq!(last, Some(id(1, index - 1)), "seed {seed}");
         });
     }
     // Another leader's entries take their place.
     ground::run(log.blocking_append([blank(2, 1)])).expect("appends");
-    after_power_loss(&volume, &directory, async |log, _| {
+    after_power_loss(&volume, async |log, _| {
         let found = log.try_get_log_entries(..).await.expect("reads");
         assert_eq!(found.iter().map(|entry| entry.log_id).collect::<Vec<_>>(), [id(1, 0), id(2, 1)]);
     });
@@ -81,7 +82,7 @@ fn a_purge_and_its_id_are_durable_when_it_returns() {
     ground::run(machine.apply((0..40).map(|index| blank(1, index)))).expect("applies");
     for index in (0..40).step_by(3) {
         ground::run(log.purge(id(1, index))).expect("purges");
-        after_power_loss(&volume, &directory, async |log, seed| {
+        after_power_loss(&volume, async |log, seed| {
             let state = log.get_log_state().await.expect("reads");
             assert_eq!(state.last_purged_log_id, Some(id(1, index)), "seed {seed}");
             assert_eq!(state.last_log_id, Some(id(1, 39)), "seed {seed}");
@@ -92,7 +93,7 @@ fn a_purge_and_its_id_are_durable_when_it_returns() {
     // Nothing is left but the id: of all that is left the last one.
     ground::run(machine.apply([blank(2, 60)])).expect("applies");
     ground::run(log.purge(id(2, 60))).expect("purges");
-    after_power_loss(&volume, &directory, async |log, seed| {
+    after_power_loss(&volume, async |log, seed| {
         let state = log.get_log_state().await.expect("reads");
         assert_eq!(
             (state.last_purged_log_id, state.last_log_id),
@@ -102,7 +103,7 @@ fn a_purge_and_its_id_are_durable_when_it_returns() {
         log.blocking_append([blank(2, 62)]).await.expect_err("it would leave a hole");
         log.blocking_append([blank(2, 61)]).await.expect("it is the next one");
     });
-    let killed = volume.crash();
+    let (killed, directory) = (volume.crash(), ground::directory());
     let (mut log, _machine) = ground::open(&killed, &directory).expect("opens");
     let state = ground::run(log.get_log_state()).expect("reads");
     assert_eq!(state.last_log_id, Some(id(2, 60)), "after a restart without power loss");
@@ -116,7 +117,7 @@ fn entries_that_conflict_with_an_installed_snapshot_go_with_the_purge() {
     ground::run(log.blocking_append((0..10).map(|index| blank(1, index)))).expect("appends");
     ground::run(machine.apply([blank(3, 5)])).expect("applies");
     ground::run(log.purge(id(3, 5))).expect("purges");
-    after_power_loss(&volume, &directory, async |log, _| {
+    after_power_loss(&volume, async |log, _| {
         assert_eq!(log.get_log_state().await.expect("reads").last_log_id, Some(id(3, 5)));
         assert!(log.try_get_log_entries(..).await.expect("reads").is_empty());
         log.blocking_append([blank(3, 6)]).await.expect("the log goes on there");
@@ -174,6 +175,7 @@ fn a_purge_makes_the_state_durable_that_it_was_applied_to() {
             machine.apply(entries().chain([membership(1, 10, &[1, 2])])).await.expect("applies");
             log.purge(id(1, 9)).await.expect("purges");
         });
+        drop((log, machine));
         let (logs, states) = (logs.power_loss(seed), states.power_loss(seed));
         let (mut log, mut machine) = open(&logs, &states).expect("opens");
         let (applied, purged) = ground::run(async {
@@ -190,13 +192,14 @@ fn a_purge_makes_the_state_durable_that_it_was_applied_to() {
 fn a_snapshot_makes_the_state_durable_that_it_is_of() {
     for seed in 0..20 {
         let (volume, directory) = (Simulated::new(seed), ground::directory());
-        let (_log, mut machine) = ground::open(&volume, &directory).expect("opens");
+        let (log, mut machine) = ground::open(&volume, &directory).expect("opens");
         let built = ground::run(async {
             let entries = (0..10).map(|index| command(1, index, KvCommand::put("key", vec![index as u8])));
             machine.apply(entries).await.expect("applies");
             openraft::RaftSnapshotBuilder::build_snapshot(&mut machine.get_snapshot_builder().await).await
         });
         let built = built.expect("builds");
+        drop((log, machine));
         let (_log, mut machine) = ground::open(&volume.power_loss(seed), &directory).expect("opens");
         let applied = ground::run(machine.applied_state()).expect("reads").0;
         assert_eq!(applied, built.meta.last_log_id, "seed {seed}");

@@ -49,6 +49,33 @@ fn groups_do_not_see_one_another() {
     }
 }
 
+/// Another store would open groups that are open, and remove what builders of this one are writing.
+#[test]
+fn a_directory_of_snapshots_is_open_once() {
+    let (volume, directory) = (Simulated::new(1), ground::directory());
+    let db = ground::open_on(&volume, 2).expect("opens");
+    let path = directory.path().join("snapshots");
+    let store = Store::open(&db, &path).expect("a store");
+    let group = store.group::<KvConfig, _>(7, KvMachine::new()).expect("a group");
+    let unfinished = path.join("0000000000000007-1-1.partial");
+    std::fs::write(&unfinished, "half").expect("writes");
+    let same = directory.path().join("link");
+    std::os::unix::fs::symlink(&path, &same).expect("links");
+    for path in [&path, &same] {
+        let refused = Store::open(&db, path).expect_err("it is open");
+        assert!(matches!(refused, Error::DirectoryInUse { .. }), "{refused}");
+    }
+    assert!(unfinished.exists(), "it is being written");
+    // A group keeps it open, and clones are one store.
+    drop(store.clone());
+    drop(store);
+    assert!(Store::open(&db, &path).is_err());
+    drop(group);
+    let again = Store::open(&db, &path).expect("it is not open any more");
+    again.group::<KvConfig, _>(7, KvMachine::new()).expect("a group");
+    assert!(!unfinished.exists());
+}
+
 /// The groups' appends wait for the same syncs, as the count of them shows.
 #[test]
 fn a_sync_is_shared_by_groups() {
