@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! 1. The version of a record is the number of the command that wrote it ([`Apply::index`]), so it grows with every change of a key, and no two
-//!    changes of different commands have the same one. It stands before the value, as eight bytes, little-endian.
+//!    changes of different commands have the same one, as long as the group has one history: one that goes on from a backup, or without a majority
+//!    ([`Store::restart_group`](crate::Store::restart_group)), gives numbers again that the other history has given. It stands before the value, as eight bytes, little-endian.
 //! 2. A command whose conditions do not hold changes nothing.
 
 use crate::machine::{Apply, Machine};

@@ -92,7 +92,7 @@ pub struct Apply<'a> {
     /// The group's keyspaces, in the order of [`Machine::keyspaces`].
     pub keyspaces: &'a [Keyspace],
     /// The index of the command in the log, or what [`Batched`](crate::Batched) makes of it: ascending, the same on every node, never used
-    /// twice.
+    /// twice in a history of the group. [`Store::restart_group`](crate::Store::restart_group) begins another one.
     pub index: u64,
 }
 
