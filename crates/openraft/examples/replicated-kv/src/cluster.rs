@@ -39,9 +39,14 @@ pub async fn add(State(node): State<Arc<Node>>, Path(id): Path<u64>, address: St
     if address.is_empty() {
         return Err(Failure::bad("the body is the address of the node, host and port"));
     }
-    // openraft leaves it where it is, and says that it is done.
-    let members = Arc::clone(&node.raft.metrics().borrow().membership_config);
-    if let Some(member) = members.membership().get_node(&id).filter(|member| member.addr != address) {
+    // openraft leaves it where it is, and says that it is done. Another node may not know where it is now.
+    let (members, leader) = {
+        let metrics = node.raft.metrics();
+        let metrics = metrics.borrow();
+        (Arc::clone(&metrics.membership_config), metrics.current_leader)
+    };
+    let member = members.membership().get_node(&id).filter(|_| leader == Some(node.arguments.id));
+    if let Some(member) = member.filter(|member| member.addr != address) {
         let reason = format!(
             "node {id} is at {}: to correct an address, remove the node and add it again",
             member.addr
