@@ -173,6 +173,8 @@ async fn a_leader_that_stood_still_does_not_say_that_its_state_is_new() {
     let alone = Instant::now();
     for round in 0..8 {
         nodes.stop(leader, true);
+        // All its threads have stopped.
+        tokio::time::sleep(Duration::from_millis(100)).await;
         // It is there before anything that wakes its Raft.
         let asked = tokio::spawn(age(nodes.client.clone(), url.clone()));
         tokio::time::sleep(Duration::from_millis(400)).await;
