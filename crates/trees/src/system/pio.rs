@@ -42,7 +42,7 @@ use crate::update::bupdate::Bupdate;
 use crate::update::in_order::{InOrder, check_fill};
 use crate::update::single::Events;
 use crate::{Counters, Error, Key, Result, Value};
-use flush_log::FlushLog;
+use flush_log::{FlushLog, Written};
 pub use options::{LogMode, PioOptions};
 use parking_lot::{Mutex, RwLock};
 use psync::Volume;
@@ -315,7 +315,8 @@ impl PioTree {
         waiting.sort_by_key(|queued| queued.sequence);
         waiting.into_iter().for_each(|queued| log.redo_later(queued));
         log.sync()?;
-        let words = [log.generation(), self.pages.leaves.next(), u64::from(self.flush)];
+        let flush = Written::encode(self.options.log, self.flush);
+        let words = [log.generation(), self.pages.leaves.next(), flush];
         self.pages.inner.sync_with(self.root, words)?;
         self.log.get_mut().records = log;
         FlushLog::remove(&self.volume, old)

@@ -1,7 +1,9 @@
 //! The PIO B-tree under the common suite.
 
 use crate::suite::{bulk_loads, disk, operations, run, simulated, sum};
-use trees::{Eviction, LogMode, PioOptions, PioTree};
+use psync::Simulated;
+use std::sync::Arc;
+use trees::{Eviction, Index, LogMode, PioOptions, PioTree};
 
 fn options() -> [PioOptions; 5] {
     let tiny = PioOptions {
@@ -68,4 +70,46 @@ fn does_so_on_a_disk() {
 #[test]
 fn bulk_loads_are_whole() {
     options().iter().for_each(bulk_loads::<PioTree>);
+}
+
+/// A tree may be opened with another log than it was written with, and then with another again.
+#[test]
+fn the_log_may_change_with_each_opening() {
+    const MODES: [LogMode; 3] = [LogMode::Off, LogMode::Buffered, LogMode::Each];
+    for (first, second, third) in
+        MODES.into_iter().flat_map(|a| MODES.into_iter().flat_map(move |b| MODES.map(|c| (a, b, c))))
+    {
+        let story = format!("{first:?}, {second:?}, {third:?}");
+        let volume = Arc::new(Simulated::new(1).with_alignment(128));
+        let options = |log| PioOptions { log, ..options()[0].clone() };
+        let mut tree = PioTree::create(volume.clone(), &options(first)).expect("created");
+        let mut expected = Vec::new();
+        for (begin, mode, next) in [(0, first, second), (1000, second, third), (2000, third, first)] {
+            let mut insert = |tree: &mut PioTree, key| {
+                tree.insert(key, key + 1).expect("inserted");
+                expected.push((key, key + 1));
+            };
+            (begin..begin + 300).for_each(|key| insert(&mut tree, key));
+            tree.flush().expect("flushed");
+            if mode == LogMode::Each {
+                // What waits is in the log alone.
+                (begin + 300..begin + 310).for_each(|key| insert(&mut tree, key));
+            }
+            drop(tree);
+            tree = PioTree::recover(volume.clone(), &options(next))
+                .unwrap_or_else(|error| panic!("{story}: {error}"));
+            assert_eq!(tree.range(0..u64::MAX).expect("scanned"), expected, "{story}");
+            tree.check().unwrap_or_else(|error| panic!("{story}: {error}"));
+        }
+        // With a log, a log that is not there is damage; without, it is none.
+        tree.flush().expect("flushed");
+        drop(tree);
+        for entry in psync::Volume::list(&*volume).expect("listed") {
+            if entry.name.starts_with("pio-wal") {
+                psync::Volume::remove(&*volume, &entry.name).expect("removed");
+            }
+        }
+        let found = PioTree::recover(volume, &options(first));
+        assert_eq!(found.is_ok(), first == LogMode::Off, "{story}");
+    }
 }

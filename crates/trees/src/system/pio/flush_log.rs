@@ -10,7 +10,7 @@
 //! 3. The start record, and the undo record of a page, are durable before the page is overwritten.
 //! 4. All pages are durable before the end record is.
 
-use super::{LogMode, Standing};
+use super::{INNER, LogMode, Standing};
 use crate::log::wal::{self, Wal};
 use crate::page::NodeId;
 use crate::page::leaf_segments::{Entry, Op, Segment};
@@ -48,6 +48,37 @@ pub(super) enum LogRecord {
     Commit { transaction: u64 },
     /// None does.
     Abort { transaction: u64 },
+}
+
+/// Whether a tree was written with a log: bits of the superblock's word above those of the last batch update's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Written {
+    /// By an older version: then a log that is not there is an empty one.
+    NotTold = 0,
+    WithoutLog = 1,
+    WithLog = 2,
+}
+
+impl Written {
+    /// The word of a tree whose last batch update has this number.
+    pub fn encode(mode: LogMode, flush: u32) -> u64 {
+        let written = if mode == LogMode::Off { Self::WithoutLog } else { Self::WithLog };
+        (written as u64) << u32::BITS | u64::from(flush)
+    }
+
+    /// The number, and how the tree was written.
+    pub fn decode(word: u64) -> Result<(u32, Self)> {
+        let written = match word >> u32::BITS {
+            0 => Self::NotTold,
+            1 => Self::WithoutLog,
+            2 => Self::WithLog,
+            _ => {
+                let expected = "less than 3 * 2^32";
+                return Err(Error::corrupt(INNER, 0, "number of the last batch update", expected, word));
+            }
+        };
+        Ok((word as u32, written))
+    }
 }
 
 /// See the module. In mode `Off` it does nothing.
@@ -90,11 +121,13 @@ impl FlushLog {
         }
     }
 
-    /// All that is in a generation. An absent file is an empty log: without a log there is none.
-    pub fn read(volume: &dyn Volume, mode: LogMode, generation: u64) -> Result<Vec<LogRecord>> {
-        let records = match wal::read(volume, NAME, generation) {
-            Err(Error::Device(psync::Error::NotFound { .. })) if mode == LogMode::Off => Vec::new(),
-            other => other?,
+    /// All that is in a generation. The tree need not go on with the log that it was written with.
+    pub fn read(volume: &dyn Volume, written: Written, generation: u64) -> Result<Vec<LogRecord>> {
+        let records = match (written, wal::read(volume, NAME, generation)) {
+            // A file of this name was begun by a checkpoint that power loss cut off.
+            (Written::WithoutLog, _) => Vec::new(),
+            (Written::NotTold, Err(Error::Device(psync::Error::NotFound { .. }))) => Vec::new(),
+            (_, records) => records?,
         };
         let decode = |record: wal::Record| {
             postcard::from_bytes(&record.payload)

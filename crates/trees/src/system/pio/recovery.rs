@@ -1,6 +1,6 @@
 //! Recovery of a PIO B-tree (VLDB 2011, section 3.4): analysis, undo of the batch update that was cut off, redo into the OPQ.
 //!
-//! 1. Analysis: the superblock names the log; its records say which batch updates ended, and which one did not.
+//! 1. Analysis: the superblock names the log, and says whether there is one; its records say which batch updates ended, and which one did not.
 //! 2. Undo comes before redo: pages of the unfinished batch become what they were, by sets: see [`super::undo`].
 //! 3. Redo: every logged operation that no finished batch has taken, by itself or of a transaction that has committed, goes
 //!    into the queue again. The published rule looks at
@@ -10,8 +10,9 @@
 //!
 //! The LSMap starts out unknown; versions of the leaves tell stale segments.
 
-use super::flush_log::{FlushLog, LogRecord, entry};
-use super::{INNER, LEAVES, Log, LogMode, PioOptions, PioTree, Standing};
+use super::flush_log::{FlushLog, LogRecord, Written, entry};
+use super::{INNER, LEAVES, Log, PioOptions, PioTree, Standing};
+use crate::Result;
 use crate::buffer::write_through::WriteThrough;
 use crate::page::NodeId;
 use crate::queue::opq::COMMITTED;
@@ -19,7 +20,6 @@ use crate::store::Root;
 use crate::store::in_place::InPlaceStore;
 use crate::store::leaf_extents::LeafExtents;
 use crate::update::single::Events;
-use crate::{Error, Result};
 use parking_lot::{Mutex, RwLock};
 use psync::Volume;
 use std::collections::HashSet;
@@ -61,10 +61,9 @@ pub(super) fn recover(volume: Arc<dyn Volume>, options: &PioOptions, rule: Taken
         LeafExtents::open(Arc::clone(&volume), LEAVES, options.page_len, options.segments, false)?;
     let [generation, leaf_next, flush] = inner.durable_words();
     let root = inner.durable_root();
-    let flush = u32::try_from(flush)
-        .map_err(|_| Error::corrupt(INNER, 0, "number of the last batch update", "less than 2^32", flush))?;
+    let (flush, written) = Written::decode(flush)?;
     let durable = Standing { root: root.id.0, level: root.level, inner_next: inner.next(), leaf_next };
-    let records = FlushLog::read(&*volume, options.log, generation)?;
+    let records = FlushLog::read(&*volume, written, generation)?;
     let analysis = analyse(&records, flush);
     let standing = analysis.standing.unwrap_or(durable);
     inner.set_next(standing.inner_next);
@@ -148,9 +147,5 @@ fn redo(tree: &mut PioTree, records: &[LogRecord], analysis: &Analysis, rule: Ta
             tree.queue.get_mut().append(entry(*key, *value, *op)?, *sequence);
         }
     }
-    debug_assert!(
-        tree.options.log != LogMode::Off || records.is_empty(),
-        "without a log there are no records"
-    );
     Ok(())
 }
