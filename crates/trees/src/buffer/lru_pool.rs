@@ -145,7 +145,7 @@ impl NodeStore for LruPool {
         let state = self.state.lock();
         Counters {
             hits: state.hits,
-            memory: (state.frames.len() * self.shape.records * 16) as u64,
+            memory: (state.frames.len() * self.store.page_len()) as u64,
             ..self.store.counters()
         }
     }

@@ -1,7 +1,9 @@
 //! The B+-tree under the common suite.
 
 use crate::suite::{bulk_loads, disk, operations, run, simulated, sum};
-use trees::{BTree, BTreeOptions, Eviction};
+use psync::Simulated;
+use std::sync::Arc;
+use trees::{BTree, BTreeOptions, Eviction, Index};
 
 fn options() -> [BTreeOptions; 4] {
     let tiny =
@@ -26,6 +28,15 @@ fn does_what_a_btreemap_does() {
         assert!(rare > 1000, "{total:?}");
     }
     assert!(total.height >= 5, "{total:?}");
+}
+
+/// Frames count as other trees' do: by the page, however few keys a node may have.
+#[test]
+fn memory_is_that_of_the_frames() {
+    let options = &options()[2];
+    let mut tree = BTree::create(Arc::new(Simulated::new(1).with_alignment(128)), options).expect("created");
+    (0..1000).for_each(|key| tree.insert(key, key).expect("inserted"));
+    assert_eq!(tree.stats().memory, 40 * 512);
 }
 
 #[test]
