@@ -220,6 +220,8 @@ impl Ssd {
     /// Does `work` while time stands still: all that it asks of the drive is carried out at once, and what the drive has to do for
     /// it is given back, a batch for each set, to be [submitted](Ssd::submit). So one thread plays several callers who share a
     /// drive: each does its work in no time, then waits for its batches, one after the other, while others go on.
+    ///
+    /// A sync in `work` does not wait for the write cache, if the drive has one: nobody waits for what others have in it.
     pub fn deferring<T>(&self, work: impl FnOnce() -> T) -> (T, Vec<Batch>) {
         self.state.lock().deferred = Some(Vec::new());
         let result = work();
