@@ -34,8 +34,9 @@ Examples:
   sapwood-lab run E2 --json - | jq .[0].judgement
 
 Records go to --results: for each experiment and device a .json (all of it), a .csv (the rows)
-and a .svg (the picture). On a disk each point is measured 5 times, on a simulated drive 3
-times with different seeds; the median counts, least and most are shown.
+and a .svg (the picture). Points are measured as often as the experiment's settings say, mostly 5
+times on a disk and 3 times on a simulated drive, with different seeds; the median counts, least
+and most are shown, and each record says of how many runs.
 A disk is measured through a scratch directory in --dir, which is removed afterwards; --scale ci
 takes 2 GiB of space, the others 8 GiB. Other work on the machine spoils a disk's figures; where
 it cannot be stopped, run with real-time priority (as root on Linux: chrt -r 10 sapwood-lab run …).";

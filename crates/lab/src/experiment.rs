@@ -214,6 +214,19 @@ pub enum Measured {
 }
 
 impl Measured {
+    /// What the figures are, in words: medians of so many runs.
+    pub fn runs(&self) -> String {
+        let runs = match self {
+            Measured::Wall(rows) => rows.runs(),
+            Measured::Simulated(rows) => rows.runs(),
+        };
+        match runs {
+            (_, 1) => "one run".to_owned(),
+            (least, most) if least == most => format!("medians of {most} runs"),
+            (least, most) => format!("medians of {least} to {most} runs"),
+        }
+    }
+
     /// The rows as CSV.
     pub fn to_csv(&self) -> String {
         match self {

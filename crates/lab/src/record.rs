@@ -76,7 +76,7 @@ pub(crate) fn conditions() -> Vec<String> {
         }
     }
     if std::fs::read_to_string("/proc/self/stat").is_ok_and(|stat| is_real_time(&stat)) {
-        notes.push("run with real-time priority, so that others' work waits for this".to_owned());
+        notes.push(format!("{REAL_TIME}, so that others' work waits for this"));
     }
     notes
 }
@@ -94,6 +94,8 @@ pub(crate) fn conditions() -> Vec<String> {
     Vec::new()
 }
 
+/// How a note of our own priority begins.
+const REAL_TIME: &str = "run with real-time priority";
 /// How a note of others at work begins.
 const BUSY: &str = "the machine was not idle";
 
@@ -182,11 +184,15 @@ impl Record {
     /// Why the check `key` of this record does not hold, as far as is known.
     pub fn cause(&self, key: &str) -> Option<&'static str> {
         let known = self.of().ok()?.card().cause(self.device, key);
-        let busy = self.notes.iter().any(|note| note.starts_with(BUSY));
-        known.or(busy.then_some(
+        let has = |beginning| self.notes.iter().any(|note| note.starts_with(beginning));
+        let busy = if has(REAL_TIME) {
+            "not known; but others were at work on the machine, which no figure of the wall clock survives unharmed: the disk and \
+             the caches they share, whatever the priority. Run it again when it is idle"
+        } else {
             "not known; but others were at work on the machine, which no figure of the wall clock survives unharmed. Run it \
-             again when it is idle, or with real-time priority (chrt -r 10 on Linux)",
-        ))
+             again when it is idle, or with real-time priority (chrt -r 10 on Linux)"
+        };
+        known.or(has(BUSY).then_some(busy))
     }
 
     /// Asks the predicate again, and what was published.
@@ -383,6 +389,10 @@ pub(crate) mod tests {
         assert_eq!(record.cause("read-8k"), None);
         record.notes.push(format!("{BUSY}: load 9.0 on 2 processors at the beginning"));
         assert!(record.cause("read-8k").unwrap().contains("chrt"));
+        let mut first = record.clone();
+        first.notes.push(format!("{REAL_TIME}, so that others' work waits for this"));
+        let told = first.cause("read-8k").unwrap();
+        assert!(told.contains("others were at work") && !told.contains("chrt"), "it was run so: {told}");
         record.experiment = "E4".into();
         assert!(!record.cause("real-stays").unwrap().contains("chrt"), "a known cause comes first");
     }

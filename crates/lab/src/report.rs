@@ -33,14 +33,15 @@ fn chapters(records: &[Record]) -> Result<Vec<Chapter<'_>>> {
 
 /// Why a check is not a plain "holds", if it needs a why.
 fn cause(record: &Record, check: &Check) -> Option<&'static str> {
-    let known = record.cause(&check.key);
+    // That others were at work is a cause where something failed, and nowhere else.
+    let of_card = || record.of().ok()?.card().cause(record.device, &check.key);
     match check.outcome {
-        _ if check.needs_a_cause() => Some(known.unwrap_or("not known yet")),
-        Outcome::NotApplicable => known,
+        _ if check.needs_a_cause() => Some(record.cause(&check.key).unwrap_or("not known yet")),
+        Outcome::NotApplicable => of_card(),
         Outcome::Holds | Outcome::Fails => None,
         // Where nothing at all was judged, the reader wants to know why not.
         Outcome::Reported => {
-            known.filter(|_| matches!(record.verdict(), Verdict::NotApplicable | Verdict::NotJudged))
+            of_card().filter(|_| matches!(record.verdict(), Verdict::NotApplicable | Verdict::NotJudged))
         }
     }
 }
@@ -48,4 +49,26 @@ fn cause(record: &Record, check: &Check) -> Option<&'static str> {
 /// Records with each verdict, in the order of [`Verdict::ALL`].
 fn tally(records: &[Record]) -> [usize; Verdict::ALL.len()] {
     Verdict::ALL.map(|verdict| records.iter().filter(|record| record.verdict() == verdict).count())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::tests::record;
+
+    #[test]
+    fn a_busy_machine_is_a_cause_only_where_something_failed() {
+        let mut busy = record(2.0);
+        busy.experiment = "E1".into();
+        busy.notes.push("the machine was not idle: load 9.0 on 2 processors at the beginning".into());
+        let mut check = busy.judgement.checks[0].clone();
+        (check.key, check.outcome) = ("no such key".into(), Outcome::Fails);
+        busy.judgement.checks = vec![check.clone()];
+        assert!(cause(&busy, &check).is_some_and(|cause| cause.contains("others were at work")), "{check:?}");
+        for outcome in [Outcome::Reported, Outcome::NotApplicable] {
+            check.outcome = outcome;
+            busy.judgement.checks = vec![check.clone()];
+            assert_eq!(cause(&busy, &check), None, "{outcome:?}");
+        }
+    }
 }

@@ -91,6 +91,16 @@ impl<C: Clock> Rows<C> {
         points
     }
 
+    /// How many runs the points have: the least and the most.
+    pub fn runs(&self) -> (usize, usize) {
+        let mut all: Vec<(&str, u64, u32)> =
+            self.0.iter().map(|row| (row.series.as_str(), row.at.to_bits(), row.run)).collect();
+        all.sort_unstable();
+        all.dedup();
+        let points = all.chunk_by(|one, two| (one.0, one.1) == (two.0, two.1)).map(<[_]>::len);
+        (points.clone().min().unwrap_or(0), points.max().unwrap_or(0))
+    }
+
     /// Median, least and most of all runs of a point.
     ///
     /// # Errors
@@ -205,6 +215,7 @@ impl<C: Clock> Rows<C> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::experiment::Measured;
     use crate::quantity::Wall;
 
     /// A row of 1000 requests of 4 KiB that took `micros` each.
@@ -226,6 +237,19 @@ pub(crate) mod tests {
         assert_eq!(row.latency().number(), 50.0);
         assert_eq!(row.bandwidth().number(), 4096.0 / 50e-6);
         assert!(row.count("switches").is_nan());
+    }
+
+    #[test]
+    fn runs_of_points_are_counted() {
+        let mut rows = Rows::<Wall>(vec![row("read", 2.0, 0, 9.0), row("write", 2.0, 0, 9.0)]);
+        assert_eq!((rows.runs(), Measured::Wall(rows.clone()).runs().as_str()), ((1, 1), "one run"));
+        rows.0.extend([row("read", 2.0, 1, 5.0), row("read", 2.0, 4, 5.0)]);
+        assert_eq!(
+            (rows.runs(), Measured::Wall(rows.clone()).runs().as_str()),
+            ((1, 3), "medians of 1 to 3 runs")
+        );
+        rows.0.retain(|row| row.series == "read");
+        assert_eq!(Measured::Wall(rows).runs(), "medians of 3 runs");
     }
 
     #[test]

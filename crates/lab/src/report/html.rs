@@ -42,8 +42,8 @@ pub(crate) fn html(records: &[Record]) -> Result<String> {
                 @for body in &bodies { (body) }
                 footer {
                     p {
-                        "Medians of the runs (5 on a disk, 3 on a simulated drive); least and most of them are the thin "
-                        "bars. Made by " code { "sapwood-lab report" } ", version " (env!("CARGO_PKG_VERSION")) "."
+                        "Figures are medians of the runs, as many as each section says; least and most of them are the "
+                        "thin bars. Made by " code { "sapwood-lab report" } ", version " (env!("CARGO_PKG_VERSION")) "."
                     }
                 }
             }
@@ -127,7 +127,7 @@ fn section(record: &Record) -> Result<Markup> {
                 }
             }
             p.quiet {
-                (record.date) ", " code { (record.command) } ", " (machine.system) ", "
+                (record.date) ", " code { (record.command) } ", " (record.measured.runs()) ", " (machine.system) ", "
                 (machine.processors) " processors"
                 @if let Some(file_system) = &machine.file_system { ", " (file_system) }
                 ", " (number(record.seconds)) " s"
@@ -205,7 +205,9 @@ mod tests {
         }
         assert_eq!(page.matches("<svg").count(), 2);
         assert_eq!(page.matches("<article").count(), 1);
-        assert!(page.contains("Cause: "));
+        assert!(
+            page.contains("Cause: ") && page.contains("</code>, one run, ") && !page.contains("of 5 runs")
+        );
         for foreign in ["<script", "src=", "href=\"http", "url(", "@import"] {
             assert!(!page.contains(foreign), "{foreign}");
         }

@@ -13,8 +13,9 @@ pub(crate) fn markdown(records: &[Record], pictures: &str) -> Result<String> {
         "# The published experiments, run again\n\n\
          Written by `sapwood-lab report` from recorded runs; the figures in it are those of the runs. Each experiment\n\
          asks a claim of a paper again, as a predicate over what was measured. Simulated times and wall-clock times are\n\
-         never compared with each other. Medians of 5 runs on a disk, of 3 on a simulated drive. Runs are at\n\
-         scale ci unless another is named.\n\n\
+         never compared with each other. Figures are medians of as many runs as each record says. Runs are at scale ci unless\n\
+         another is named. The verdicts here are given anew when this is written; those in the JSON files are of the day when\n\
+         they were measured, by the predicates of then.\n\n\
          {holds} hold, {does_not} do not, {not_judged} are not judged, {not_applicable} are not applicable where they ran.\n\n\
          A verdict is about the claims of the paper alone. Beside them stand: *calibration* (the simulation was fitted to it),\n\
          *invariant* (it follows from how the systems are built), *not published* (a question of ours), *not judged* (a\n\
@@ -42,12 +43,13 @@ pub(crate) fn markdown(records: &[Record], pictures: &str) -> Result<String> {
             let _ = writeln!(
                 text,
                 "\n### {} on {place}: {verdict}\n\n![{}]({pictures}{name}.svg)\n\n\
-                 {}, `{}`, {}, {} processors{file_system}. Rows: [{name}.csv]({pictures}{name}.csv).\n\n\
+                 {}, `{}`, {}, {}, {} processors{file_system}. Rows: [{name}.csv]({pictures}{name}.csv).\n\n\
                  | claim | paper | here | outcome |\n|---|---|---|---|",
                 card.id(),
                 cell(&record.chart()?.title),
                 record.date,
                 record.command,
+                record.measured.runs(),
                 machine.system,
                 machine.processors,
             );
@@ -96,7 +98,7 @@ mod tests {
             "| E2 | Bandwidth of 4 KiB requests by depth | disk | does not hold |",
             "### E2 on disk: does not hold",
             "](reproduction/E2-disk.svg)",
-            "`sapwood-lab run E2 --device disk --scale ci`",
+            "`sapwood-lab run E2 --device disk --scale ci`, one run, ",
             "more than 10 x",
             "Cause: ",
             "0 hold, 1 do not, 0 are not judged, 0 are not applicable",
