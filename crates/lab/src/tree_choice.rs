@@ -18,6 +18,11 @@ pub(crate) const BUFFERS: [(Eviction, &str); 2] =
 /// PIO B-tree.
 const NODES: [usize; 5] = [4096, 8192, 16384, 32768, 65536];
 
+/// The same in words, for settings.
+pub(crate) fn node_sizes() -> String {
+    format!("{} to {} KiB", NODES[0] >> 10, NODES[NODES.len() - 1] >> 10)
+}
+
 /// What the device takes under a file as large as the trees will be.
 pub(crate) fn times<C: Clock>(place: &TreeGround<C>, scale: Scale) -> Result<DeviceTimes> {
     let size = TreeSize::of(scale);

@@ -37,7 +37,8 @@ static CARD: Card = Card {
         Cause {
             device: Device::Disk,
             key: "lru",
-            text: "the model for this disk says 0.98 to 1.11, and the runs of one point differ by more, as the disk changes its pace within \
+            text: "the nodes that were recorded are of 4 to 16 KiB, the most that was measured then, where the paper's trees and those on the simulated \
+                   drive have longer ones. The model for this disk says 0.98 to 1.11, and the runs of one point differ by more, as the disk changes its pace within \
                    seconds",
         },
     ],
@@ -159,7 +160,7 @@ impl Study for BufferSize {
         measure(laboratory, Device::Ssdsim, TreeGround::on_ssdsim)
     }
 
-    fn judge<C: Clock>(&self, rows: &Rows<C>, _: Device) -> std::result::Result<Judgement, Missing> {
+    fn judge<C: Clock>(&self, rows: &Rows<C>, device: Device) -> std::result::Result<Judgement, Missing> {
         let mut judgement = Judgement::default();
         for (eviction, buffer) in BUFFERS {
             let key = if eviction == Eviction::Lru { "lru" } else { "by-level" };
@@ -184,6 +185,10 @@ impl Study for BufferSize {
             judgement.report(&format!("{key}-model"), &model, "not told", told(&models));
             if eviction != Eviction::Lru {
                 judgement.report(&format!("{key}-ratio"), &what, "measured with LRU", told(&ratios));
+                continue;
+            }
+            if device == Device::Disk {
+                judgement.report("lru-not-judged", &what, "1 to 1.5", told(&ratios));
                 continue;
             }
             let most = ratios.iter().map(|point| point.1).fold(0.0, f64::max);
@@ -255,6 +260,8 @@ mod tests {
         fails([(14.0, 10.0), (14.2, 9.0), (9.0, 8.0)], "lru-more-memory-btree");
         fails([(14.0, 8.0), (11.0, 9.0), (10.0, 8.0)], "lru-more-memory-pio");
         assert_eq!(judge(good).outcome("by-level-ratio"), Some(Outcome::Reported));
+        let on_disk = Study::judge(&BufferSize, &rows::<Wall>(good), Device::Disk).unwrap();
+        assert_eq!(on_disk.verdict(), Verdict::NotJudged, "{on_disk:?}");
         let much = judge([(16.0, 10.0), (11.0, 9.0), (9.0, 8.0)]);
         assert_eq!(much.checks.iter().find_map(|check| check.place), Some(Place::Above));
     }

@@ -284,15 +284,20 @@ impl Study for OpqSize {
         &CARD
     }
 
-    fn parameters(&self, scale: Scale, _: Device) -> Vec<Parameter> {
+    fn parameters(&self, scale: Scale, device: Device) -> Vec<Parameter> {
         let size = TreeSize::of(scale);
+        let place = if device == Device::Disk {
+            "all points of a tree in one file"
+        } else {
+            "each point on a new drive"
+        };
         vec![
             Parameter::new("index", "10^9 records, 16 MB memory", size.told()),
             Parameter::new(
                 "operations a point",
                 "5,000,000",
                 format!(
-                    "{} at least (of the B+-tree at most those that write 1 GiB), each point on a new drive; updates from one \
+                    "{} at least (of the B+-tree at most those that write 1 GiB), {place}; updates from one \
                      way of the batches round the keys to another, in a steady state",
                     size.operations
                 ),

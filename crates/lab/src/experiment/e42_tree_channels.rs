@@ -49,7 +49,7 @@ static CAUSES: [Cause; 3] = [
     Cause {
         device: Device::Ssdsim,
         key: "Sapwood-searches",
-        text: "most keys never reach the drive: 966,000 searches a second with one channel, where one channel with 8 units reads some 48,000 pages; \
+        text: "most keys never reach the drive: 1.22 million searches a second with one channel, where one channel with 8 units reads some 48,000 pages; \
                4 MiB of cache hold most of a million records of 16 bytes, which are kept compressed",
     },
     Cause {
