@@ -100,6 +100,7 @@ pub fn drive(
         check_sum(after.wrapping_sub(before), transactions)?;
     }
     Ok(Outcome {
+        warm_up_operations: sum.is_none().then_some(others.operations),
         bytes_written: measured.bytes_written + others.written,
         bytes_read: measured.bytes_read + others.read,
         ..measured
@@ -238,6 +239,7 @@ impl Scene<'_> {
         };
         Ok(Outcome {
             operations: work.operations,
+            warm_up_operations: Some(0),
             calls,
             seconds,
             bytes_written: work.written,

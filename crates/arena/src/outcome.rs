@@ -49,6 +49,10 @@ pub struct Latency {
 pub struct Outcome {
     /// Operations, in the workload's unit.
     pub operations: u64,
+    /// Operations of the warm-up, which are not among those: processor time is of both. Nothing if it was not recorded, or is not
+    /// all that took such time: transactions are checked by reading all records, before and after.
+    #[serde(default)]
+    pub warm_up_operations: Option<u64>,
     /// Calls that they took; a batch, a multi_get and a scan are one call.
     pub calls: u64,
     /// Seconds from the first call to the last one's end, a closing sync included where there is one.

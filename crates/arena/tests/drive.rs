@@ -158,12 +158,16 @@ fn bytes_of_the_warm_up_count_and_its_calls_do_not() {
         let limits = Limits { warm_up, ..LIMITS };
         let outcome = drive(Workload::Get1, &engine, &RECORDS, &held, &limits, 1, &mut |_| ()).unwrap();
         assert_eq!(outcome.calls, outcome.operations);
+        let warm_up = outcome.warm_up_operations.unwrap();
+        assert_eq!(outcome.bytes_read, (outcome.operations + warm_up) * record, "each has its bytes");
         (outcome.bytes_read, outcome.operations * record)
     };
     let (all, measured) = read(Duration::ZERO);
     assert_eq!(all, measured);
     let (all, measured) = read(LIMITS.steady);
     assert!(all > measured, "{all}, {measured} measured");
+    let transactions = drive(Workload::Tx1, &engine, &RECORDS, &held, &LIMITS, 1, &mut |_| ()).unwrap();
+    assert_eq!(transactions.warm_up_operations, None, "the check reads all records besides");
 }
 
 #[test]

@@ -7,8 +7,10 @@
 //! 1. a worker is admitted before it gets its first order, so everything it does is inside;
 //! 2. a fence that is dropped leaves no group behind.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +23,10 @@ enum Version {
 #[derive(Debug)]
 pub(crate) struct Fence {
     group: Option<(Version, PathBuf)>,
+    /// Of v2: memory.peak, open. What is written to it is forgotten for those alone who read through the same opening.
+    peak: Option<File>,
+    /// The kernel would not forget the peak: then it is of earlier workloads too, and no figure.
+    keeps_peak: AtomicBool,
     limit: u64,
     about: String,
 }
@@ -38,7 +44,9 @@ impl Fence {
             match make(place, limit) {
                 Ok(group) => {
                     let about = format!("cgroup {}, {} bytes, page cache included", name(place.0), limit);
-                    return Self { group: Some((place.0, group)), limit, about };
+                    let peak = File::options().read(true).write(true).open(group.join("memory.peak")).ok();
+                    let keeps_peak = AtomicBool::new(false);
+                    return Self { group: Some((place.0, group)), peak, keeps_peak, limit, about };
                 }
                 Err(refusal) => refusals.push(refusal),
             }
@@ -48,7 +56,8 @@ impl Fence {
         } else {
             refusals.join("; ")
         };
-        Self { group: None, limit, about: format!("NONE: {why}. {REMEDY}") }
+        let (peak, keeps_peak) = (None, AtomicBool::new(false));
+        Self { group: None, peak, keeps_peak, limit, about: format!("NONE: {why}. {REMEDY}") }
     }
 
     /// What it is, or why there is none.
@@ -69,24 +78,28 @@ impl Fence {
         }
     }
 
-    fn number(&self, v1: &str, v2: &str) -> Option<u64> {
-        let (version, group) = self.group.as_ref()?;
-        let file = if *version == Version::V1 { v1 } else { v2 };
-        fs::read_to_string(group.join(file)).ok()?.trim().parse().ok()
-    }
-
-    /// Forgets the peak so far, where the kernel can do that.
+    /// Forgets the peak so far. Kernels before 6.12 cannot reset memory.peak: then there is none from here on.
     pub fn reset_peak(&self) {
-        if let Some((version, group)) = &self.group {
-            let file = if *version == Version::V1 { "memory.max_usage_in_bytes" } else { "memory.peak" };
-            // Kernels before 6.12 cannot reset memory.peak: then it is the peak since the store was opened.
-            let _ = fs::write(group.join(file), "0");
-        }
+        let Some((version, group)) = &self.group else { return };
+        let done = match (version, &self.peak) {
+            (Version::V1, _) => fs::write(group.join(V1_PEAK), "0").is_ok(),
+            (Version::V2, Some(file)) => reset(file).is_ok(),
+            (Version::V2, None) => false,
+        };
+        self.keeps_peak.store(!done, Relaxed);
     }
 
     /// The most memory, page cache included, since the last reset.
     pub fn peak(&self) -> Option<u64> {
-        self.number("memory.max_usage_in_bytes", "memory.peak")
+        let (version, group) = self.group.as_ref()?;
+        if self.keeps_peak.load(Relaxed) {
+            return None;
+        }
+        let text = match version {
+            Version::V1 => fs::read_to_string(group.join(V1_PEAK)).ok()?,
+            Version::V2 => read_again(self.peak.as_ref()?).ok()?,
+        };
+        text.trim().parse().ok()
     }
 
     /// Memory that is not page cache, now.
@@ -128,6 +141,21 @@ impl Drop for Fence {
             }
         }
     }
+}
+
+const V1_PEAK: &str = "memory.max_usage_in_bytes";
+
+fn reset(mut file: &File) -> std::io::Result<()> {
+    file.rewind()?;
+    file.write_all(b"0")
+}
+
+/// All of a file, from its beginning, by the same opening.
+fn read_again(mut file: &File) -> std::io::Result<String> {
+    let mut text = String::new();
+    file.rewind()?;
+    file.read_to_string(&mut text)?;
+    Ok(text)
 }
 
 const REMEDY: &str =

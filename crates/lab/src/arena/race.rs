@@ -192,7 +192,10 @@ impl Turn<'_> {
             }
             let dir = self.dir.join(workload.name());
             let keep = needed && base.is_none();
-            let (fate, kept) = self.on_fresh(workload, dir, self.plan.limits, keep)?;
+            // A process that holds the database of the first load has that load's memory.
+            let apart = base.as_ref().is_some_and(|base: &Base| base.open.is_some()).then(|| self.apart());
+            let turn = apart.as_ref().unwrap_or(self);
+            let (fate, kept) = turn.on_fresh(workload, dir, self.plan.limits, keep)?;
             if wanted {
                 self.tell(runs, workload, fate);
             }
@@ -205,6 +208,11 @@ impl Turn<'_> {
             base = self.on_fresh(Workload::SortedLoad, dir, limits, true)?.1;
         }
         Ok(base)
+    }
+
+    /// The same with memory of its own.
+    fn apart(&self) -> Self {
+        Self { dir: self.dir.clone(), fence: Fence::new(self.plan.memory), ..*self }
     }
 
     /// A workload that begins with nothing. With `keep` a database that was loaded wholly stays, closed in good order if it
@@ -412,6 +420,7 @@ fn opening(seconds: f64) -> Measured {
     let latency = Latency { p50_us: micros, p99_us: micros, p999_us: micros, max_us: micros };
     let outcome = Outcome {
         operations: 1,
+        warm_up_operations: Some(0),
         calls: 1,
         seconds,
         bytes_written: 0,
@@ -442,3 +451,51 @@ fn forget(path: &Path) {
 
 #[cfg(not(target_os = "linux"))]
 fn forget(_: &Path) {}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use crate::arena::plan::tests::plan;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// A store that cannot open a database again: the process that made the first load lives on through the second.
+    #[test]
+    fn no_two_processes_share_a_memory_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        let (script, log) = (dir.path().join("worker"), dir.path().join("groups"));
+        let Fate::Ran(measured) = Fate::Ran(Box::new(opening(1.0))) else { return };
+        let ran = serde_json::to_string(&Answer::Ran { outcome: measured.outcome, inserted: 0 }).unwrap();
+        let opened = serde_json::to_string(&Answer::Opened { seconds: 0.0, reopens: false }).unwrap();
+        let text = format!(
+            "#!/bin/sh\nwhile read -r line; do case \"$line\" in\n*'\"open\"'*) grep -o 'sapwood-arena.*' /proc/$$/cgroup \
+             | head -n 1 >> '{}'; echo '{opened}';;\n*) echo '{ran}';;\nesac; done\n",
+            log.display()
+        );
+        fs::write(&script, text).unwrap();
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+        let workloads = [Workload::RandomLoad, Workload::SortedLoad, Workload::Get1];
+        let mut plan = plan(&["fake"], &workloads);
+        plan.settle = Duration::ZERO;
+        let turn = Turn {
+            plan: &plan,
+            program: &Program::find(Some(&script), false).unwrap(),
+            counter: None,
+            engine: "fake",
+            repetition: 0,
+            dir: dir.path().join("store"),
+            fence: Fence::new(plan.memory),
+            progress: &Progress::new("a test"),
+        };
+        if !turn.fence.holds() {
+            return;
+        }
+        let mut runs = Vec::new();
+        turn.run(&mut runs).unwrap();
+        assert!(runs.iter().all(|run| matches!(run.fate, Fate::Ran(_))), "{runs:?}");
+        let groups = fs::read_to_string(&log).unwrap();
+        let groups: Vec<&str> = groups.lines().collect();
+        assert_eq!(groups.len(), 2, "{groups:?}");
+        assert_ne!(groups[0], groups[1]);
+    }
+}

@@ -169,7 +169,8 @@ impl Score {
             Figure::Memory => mib(cost.memory_peak),
             Figure::Anonymous => mib(cost.anonymous_peak),
             Figure::Cpu => {
-                let operations = outcome.operations.max(1) as f64;
+                // The time is the worker's from the beginning of the warm-up to the end of the settling.
+                let operations = (outcome.operations + outcome.warm_up_operations?).max(1) as f64;
                 cost.cpu_s.map(|seconds| seconds / operations * 1e6)
             }
             Figure::Conflicts if workload.is_transactional() => {
@@ -257,6 +258,7 @@ pub(crate) mod tests {
         let latency = Latency { p50_us: 1.0, p99_us: 1e6 / rate, p999_us: 20.0, max_us: 300.0 };
         let outcome = Outcome {
             operations: 1000,
+            warm_up_operations: Some(0),
             calls: 1000,
             seconds: 1000.0 / rate,
             bytes_written: 116_000,
@@ -317,6 +319,22 @@ pub(crate) mod tests {
         let missing = score.cell(Figure::Rate, "fast", Workload::RandomLoad);
         assert_eq!((missing.figure, missing.missing.as_deref()), (None, Some("it <died>")));
         assert_eq!(score.reasons(), ["fast, random-load: it <died>"]);
+    }
+
+    /// The processor works for the warm-up as well. Scores of before do not tell how much was done then.
+    #[test]
+    fn processor_time_is_of_all_operations() {
+        let mut score = score();
+        let cpu = |score: &Score| score.cell(Figure::Cpu, "sapwood", Workload::Update).figure;
+        for (warm_up, expected) in [(Some(0), Some([500.0; 3])), (Some(250), Some([400.0; 3])), (None, None)]
+        {
+            for run in &mut score.runs {
+                if let Fate::Ran(measured) = &mut run.fate {
+                    measured.outcome.warm_up_operations = warm_up;
+                }
+            }
+            assert_eq!(cpu(&score), expected, "half a second for 1000 operations and {warm_up:?}");
+        }
     }
 
     #[test]
