@@ -28,7 +28,7 @@ struct Options {
 const EXAMPLES: &str = "\
 Examples:
   cargo bench -p sapwood --bench range_removals -- --dir /mnt/disk
-  cargo bench -p sapwood --bench range_removals -- --records 100000000 --memory 1024";
+  cargo bench -p sapwood --bench range_removals -- --records 100000000 --memory-mib 1024";
 
 /// Records of one call of `ingest`, which takes 8 GiB at most.
 const INGESTED: usize = 10_000_000;

@@ -66,6 +66,9 @@ fn transact(db: &Database, ks: &Keyspace, keys: &[u64; KEYS], how: Durability, r
     }
 }
 
+/// More than there are threads: no two have the same seed.
+const THREADS_MAX: u64 = 100;
+
 fn with_lock(db: &Database, ks: &Keyspace, keys: &[u64; KEYS], how: Durability, lock: &Mutex<()>) -> Outcome {
     let _guard = lock.lock().expect("no panic");
     let mut batch = db.batch();
@@ -90,49 +93,54 @@ fn main() -> Outcome {
     for how in [Durability::Buffered, Durability::Immediate] {
         for is_zipfian in [false, true] {
             for threads in [1, 4, 16] {
-                // By turns, since the cache becomes warmer.
-                let rates = [true, false, true, false].map(|by_transaction| -> Result<(f64, f64), String> {
-                    let (over, runs, began) = (AtomicBool::new(false), AtomicU64::new(0), Instant::now());
-                    let done: u64 = std::thread::scope(|scope| {
-                        let all: Vec<_> = (0..threads)
-                            .map(|thread| {
-                                let (db, ks, over, runs, lock) = (&db, &keyspace, &over, &runs, &lock);
-                                scope.spawn(move || {
-                                    let mut rng = StdRng::seed_from_u64(thread);
-                                    let mut done = 0;
-                                    while !over.load(Relaxed) {
-                                        let mut keys = [0; KEYS];
-                                        for index in 0..KEYS {
-                                            keys[index] = loop {
-                                                let number = match is_zipfian {
-                                                    true => zipfian.number(&mut rng),
-                                                    false => rng.random_range(0..zipfian.records()),
+                // By turns, since the cache becomes warmer, once in each order; each with keys of its own, so that none reads
+                // what the one before has brought into the cache.
+                let rates = [(0, true), (1, false), (2, false), (3, true)].map(
+                    |(part, by_transaction)| -> Result<(f64, f64), String> {
+                        let (over, runs, began) = (AtomicBool::new(false), AtomicU64::new(0), Instant::now());
+                        let done: u64 = std::thread::scope(|scope| {
+                            let all: Vec<_> = (0..threads)
+                                .map(|thread| {
+                                    let (db, ks, over, runs, lock) = (&db, &keyspace, &over, &runs, &lock);
+                                    scope.spawn(move || {
+                                        let mut rng = StdRng::seed_from_u64(part * THREADS_MAX + thread);
+                                        let mut done = 0;
+                                        while !over.load(Relaxed) {
+                                            let mut keys = [0; KEYS];
+                                            for index in 0..KEYS {
+                                                keys[index] = loop {
+                                                    let number = match is_zipfian {
+                                                        true => zipfian.number(&mut rng),
+                                                        false => rng.random_range(0..zipfian.records()),
+                                                    };
+                                                    if !keys[..index].contains(&number) {
+                                                        break number;
+                                                    }
                                                 };
-                                                if !keys[..index].contains(&number) {
-                                                    break number;
-                                                }
+                                            }
+                                            let outcome = match by_transaction {
+                                                true => transact(db, ks, &keys, how, runs),
+                                                false => with_lock(db, ks, &keys, how, lock),
                                             };
+                                            outcome.map_err(|error| error.to_string())?;
+                                            done += 1;
                                         }
-                                        let outcome = match by_transaction {
-                                            true => transact(db, ks, &keys, how, runs),
-                                            false => with_lock(db, ks, &keys, how, lock),
-                                        };
-                                        outcome.map_err(|error| error.to_string())?;
-                                        done += 1;
-                                    }
-                                    Ok::<u64, String>(done)
+                                        Ok::<u64, String>(done)
+                                    })
                                 })
-                            })
-                            .collect();
-                        std::thread::sleep(Duration::from_secs(options.seconds));
-                        over.store(true, Relaxed);
-                        all.into_iter().map(|thread| thread.join().expect("no panic")).sum::<Result<u64, _>>()
-                    })?;
-                    done_in_all += done;
-                    let again = runs.load(Relaxed).saturating_sub(done) as f64 / (done as f64).max(1.0);
-                    Ok((done as f64 / began.elapsed().as_secs_f64(), again))
-                });
-                let [tx, locked, tx_again, locked_again] = rates;
+                                .collect();
+                            std::thread::sleep(Duration::from_secs(options.seconds));
+                            over.store(true, Relaxed);
+                            all.into_iter()
+                                .map(|thread| thread.join().expect("no panic"))
+                                .sum::<Result<u64, _>>()
+                        })?;
+                        done_in_all += done;
+                        let again = runs.load(Relaxed).saturating_sub(done) as f64 / (done as f64).max(1.0);
+                        Ok((done as f64 / began.elapsed().as_secs_f64(), again))
+                    },
+                );
+                let [tx, locked, locked_again, tx_again] = rates;
                 let ((tx, again), (locked, _)) = (tx?, locked?);
                 let (tx, again) = tx_again.map(|(rate, more)| ((tx + rate) / 2.0, (again + more) / 2.0))?;
                 let locked = locked_again.map(|(rate, _)| (locked + rate) / 2.0)?;
