@@ -26,6 +26,9 @@
 //! 1. A blob is an object. It is there when it is whole: objects of up to a part are put at once, longer ones by a multipart upload
 //!    that is completed at the end, or aborted.
 //! 2. Memory: one part of 8 MiB.
+//! 3. A backup is as durable, when it returns, as what the store has put. S3 and its like keep what they have confirmed. A local directory
+//!    needs `LocalFileSystem::with_fsync(true)`: without it the power may fail before the backup is on the disk. What was removed may be there
+//!    again after a power failure in any case, in part: remove it again. [`sapwood::backup::Directory`] is better for a local directory: it syncs all of that.
 //!
 //! Object stores have no locks: it is for the user to see to it that one process at a time takes or removes backups under a prefix.
 //! A multipart upload that is killed leaves parts that cost space until the store's rule for such uploads removes them.
@@ -53,7 +56,7 @@ const PART: usize = 8 << 20;
 /// use object_store::local::LocalFileSystem;
 /// use sapwood_object_store::ObjectStoreTarget;
 ///
-/// let store = std::sync::Arc::new(LocalFileSystem::new_with_prefix(dir.path())?);
+/// let store = std::sync::Arc::new(LocalFileSystem::new_with_prefix(dir.path())?.with_fsync(true));
 /// let target = ObjectStoreTarget::new(store, "backups/ships")?;
 /// assert!(sapwood::backup::list(&target)?.is_empty());
 /// # Ok(()) }

@@ -62,15 +62,17 @@ fn in_memory() {
 #[test]
 fn in_local_files() {
     let dir = tempfile::tempdir().expect("a directory");
-    story(Arc::new(LocalFileSystem::new_with_prefix(dir.path()).expect("a store")));
+    story(Arc::new(LocalFileSystem::new_with_prefix(dir.path()).expect("a store").with_fsync(true)));
 }
 
 /// What fails in the middle leaves no object, short or long.
 #[test]
 fn a_blob_is_whole_or_not_there() {
     let dir = tempfile::tempdir().expect("a directory");
-    let stores: [Arc<dyn ObjectStore>; 2] =
-        [Arc::new(InMemory::new()), Arc::new(LocalFileSystem::new_with_prefix(dir.path()).expect("a store"))];
+    let stores: [Arc<dyn ObjectStore>; 2] = [
+        Arc::new(InMemory::new()),
+        Arc::new(LocalFileSystem::new_with_prefix(dir.path()).expect("a store").with_fsync(true)),
+    ];
     for store in stores {
         let target = target(&store);
         for len in [0, 1, (8 << 20) - 1, 8 << 20, (8 << 20) + 1, 20 << 20] {
