@@ -57,6 +57,11 @@ pub trait RecordReader {
 
     /// Lines read so far.
     fn line(&self) -> u64;
+
+    /// The keyspaces that the file has begun since this was asked last, with or without records.
+    fn begun(&mut self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// Writes records.

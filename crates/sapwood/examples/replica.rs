@@ -4,7 +4,7 @@
 //! `cargo run -p sapwood --example replica`
 
 use sapwood::{
-    Batch, Change, ChangesPosition, CommittedOperation, Database, Durability, Error, Keyspace, Result,
+    Batch, Change, ChangesPosition, CommittedOperation, Database, Durability, Error, Expiry, Keyspace, Result,
 };
 use std::time::Duration;
 
@@ -42,6 +42,7 @@ impl Replica {
         }
         let (snapshot, position) = original.snapshot_for_changes()?;
         for keyspace in snapshot.keyspaces() {
+            assert!(!keyspace.options()?.is_expiring(), "this replica knows no records that expire");
             let mut failed = None;
             let records = snapshot.iter(&keyspace);
             let records = records.map_while(|record| record.map_err(|error| failed = Some(error)).ok());
@@ -95,7 +96,9 @@ impl Replica {
     fn apply(&self, batch: &mut Batch, operation: CommittedOperation<'_>) -> Result<()> {
         let copy = self.keyspace(operation.keyspace().id)?;
         match operation {
-            CommittedOperation::Insert { key, value, .. } => _ = batch.insert(&copy, key, value),
+            CommittedOperation::Insert { key, value, expiry: Expiry::Never, .. } => {
+                _ = batch.insert(&copy, key, value)
+            }
             CommittedOperation::Remove { key, .. } => _ = batch.remove(&copy, key),
             CommittedOperation::RemoveRange { from, to: Some(to), .. } => {
                 batch.remove_range(&copy, from..to);

@@ -44,7 +44,7 @@ pub(crate) use copy::{Explain, Refresh, Source};
 pub use directory::Directory;
 pub use point::Point;
 pub use restore::Restore;
-pub use retain::{Archived, BackupInfo, Removed, list, remove};
+pub use retain::{Archived, BackupInfo, Removed, list, list_each, remove};
 pub use stream::StreamWriter;
 pub use target::{Content, Target};
 

@@ -194,6 +194,10 @@ impl CommitPipeline {
             return self.commit_alone(pending);
         }
         if !pending.is_durable() {
+            if pending.may_wait_for_syncs() {
+                // Without the lock, or all others would wait with it. It is looked at again with the lock.
+                drop(self.queues.wait(self.log.lock(), |log| log.holds_up(std::iter::once(&pending))));
+            }
             let _lock = self.queues.unsynced.lock();
             return self.commit_alone(pending);
         }

@@ -323,11 +323,14 @@ pub enum Error {
         /// What it says of the operand.
         reason: String,
     },
-    /// What was merged into a record made no value. The record has none until it is inserted anew, or removed.
+    /// What was merged into a record made no value. The record has none until it is inserted anew, or removed. A range tells it in the
+    /// record's place, and goes on behind it.
     #[error(
-        "what was merged into the record could not be, by merge operator {operator:?}: {reason}. Insert the record anew, or remove it"
+        "key {key:?}: what was merged into the record could not be, by merge operator {operator:?}: {reason}. Insert the record anew, or remove it"
     )]
     MergeFailed {
+        /// The record's key.
+        key: Key,
         /// The operator.
         operator: String,
         /// Why.

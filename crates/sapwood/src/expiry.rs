@@ -138,6 +138,16 @@ impl StoredValues {
         Self { clock: expire.then(|| Arc::clone(clock)), merging }
     }
 
+    /// For one who takes values as they are stored.
+    pub fn as_stored() -> Self {
+        Self { clock: None, merging: None }
+    }
+
+    /// For one who asks for keys alone: what is stored matters only where it may have expired.
+    pub fn of_keys(&self) -> Self {
+        Self { clock: self.clock.clone(), merging: None }
+    }
+
     /// Whether values are stored as they are.
     #[inline]
     pub fn are_plain(&self) -> bool {
@@ -170,31 +180,31 @@ impl StoredValues {
         }
     }
 
-    /// What a user sees of a stored value; `None` if it has expired.
+    /// What a user sees of the stored value of a key; `None` if it has expired.
     #[inline]
-    pub fn read(&self, stored: Value) -> Result<Option<Value>> {
-        self.read_found(Some(stored))
+    pub fn read(&self, key: &[u8], stored: Value) -> Result<Option<Value>> {
+        self.read_found(key, Some(stored))
     }
 
     /// The same of what was found, if anything was.
     #[inline]
-    pub fn read_found(&self, stored: Option<Value>) -> Result<Option<Value>> {
-        if self.are_plain() { Ok(stored) } else { self.unstamped(stored) }
+    pub fn read_found(&self, key: &[u8], stored: Option<Value>) -> Result<Option<Value>> {
+        if self.are_plain() { Ok(stored) } else { self.unstamped(key, stored) }
     }
 
     /// The value behind the stamp. It takes over the reference of the stored one: the first clone of bytes from a vector allocates.
     #[inline(never)]
-    fn unstamped(&self, stored: Option<Value>) -> Result<Option<Value>> {
+    fn unstamped(&self, key: &[u8], stored: Option<Value>) -> Result<Option<Value>> {
         let Some(Value(mut stored)) = stored else { return Ok(None) };
-        let Some(value) = self.read_ref(&stored)? else { return Ok(None) };
+        let Some(value) = self.read_ref(key, &stored)? else { return Ok(None) };
         stored.advance(stored.len() - value.len());
         Ok(Some(Value(stored)))
     }
 
     /// Like [`read`](Self::read), borrowed.
-    pub fn read_ref<'v>(&self, stored: &'v [u8]) -> Result<Option<&'v [u8]>> {
+    pub fn read_ref<'v>(&self, key: &[u8], stored: &'v [u8]) -> Result<Option<&'v [u8]>> {
         if let Some(merging) = &self.merging {
-            return merging.read(stored).map(Some);
+            return merging.read(key, stored).map(Some);
         }
         let Some(clock) = &self.clock else { return Ok(Some(stored)) };
         let (stamp, value) = split(stored).ok_or_else(|| no_stamp(stored))?;
@@ -241,7 +251,7 @@ mod tests {
                 let then = now + later;
                 let clock = Arc::new(Clock::new(ClockSource(Arc::new(move || at(then))), 0));
                 let values = StoredValues::new(true, &clock, None);
-                prop_assert_eq!(values.read_ref(&stored).unwrap().is_some(), later < life);
+                prop_assert_eq!(values.read_ref(b"k", &stored).unwrap().is_some(), later < life);
                 prop_assert_eq!(is_expired(&stored, then), later >= life);
                 prop_assert_eq!(values.expiry(&stored).unwrap().is_some(), later < life);
             }
@@ -264,9 +274,9 @@ mod tests {
         let clock = Arc::new(Clock::new(ClockSource::default(), 0));
         let short = Value::from("short");
         assert!(matches!(
-            StoredValues::new(true, &clock, None).read(short.clone()),
+            StoredValues::new(true, &clock, None).read(b"k", short.clone()),
             Err(Error::Corrupt { .. })
         ));
-        assert_eq!(StoredValues::new(false, &clock, None).read(short.clone()).unwrap(), Some(short));
+        assert_eq!(StoredValues::new(false, &clock, None).read(b"k", short.clone()).unwrap(), Some(short));
     }
 }

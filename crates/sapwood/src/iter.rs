@@ -4,7 +4,7 @@
 //! 1. Each key is returned at most once, with the newest change that the snapshot sees. Removed keys are not
 //!    returned.
 //! 2. Front and back never cross: a record returned from one end is not returned from the other.
-//! 3. After an error the iterator is exhausted.
+//! 3. After an error the iterator is exhausted, unless the error is of one record, which could not be merged.
 //! 4. Iterators that are not at work hold little ([`ITERATORS_SHARE`]): if all together hold too much, one keeps its place
 //!    and its bounds only, and its next step begins with a search for that place.
 //! 5. What is passed over without a look holds no record for this snapshot.
@@ -149,7 +149,19 @@ impl Range {
     /// # Ok(()) }
     /// ```
     pub fn keys(self) -> impl DoubleEndedIterator<Item = Result<Key>> + Send + Sync {
-        Keys(self)
+        Keys(self.of_keys())
+    }
+
+    /// The same for one who looks at keys alone.
+    pub(crate) fn of_keys(mut self) -> Self {
+        self.values = self.values.of_keys();
+        self
+    }
+
+    /// The same with values as they are stored, also expired ones.
+    pub(crate) fn as_stored(mut self) -> Self {
+        self.values = StoredValues::as_stored();
+        self
     }
 
     fn end(&mut self, direction: Direction) -> &mut Option<Box<Merge>> {
@@ -259,9 +271,10 @@ impl Range {
             };
             let (Some(merge), None) = (end, other) else { return None };
             let (key, stored) = merge.next_free()?;
-            match self.values.read(Value(stored)) {
+            match self.values.read(&key, Value(stored)) {
                 Ok(Some(value)) => return Some(Ok((Value(key), value))),
                 Ok(None) => {}
+                Err(error @ Error::MergeFailed { .. }) => return Some(Err(error)),
                 Err(error) => return Some(Err(self.end_with(error))),
             }
         }
@@ -360,10 +373,11 @@ impl Range {
                 Ok(None) => break None,
                 Err(error) => break Some(Err(error)),
             };
-            match self.values.read(Value(stored)) {
+            match self.values.read(&key, Value(stored)) {
                 Ok(Some(value)) => return Some(Ok((Value(key), value))),
                 // It has expired.
                 Ok(None) => {}
+                Err(error @ Error::MergeFailed { .. }) => return Some(Err(error)),
                 Err(error) => break Some(Err(error)),
             }
         };

@@ -77,6 +77,8 @@ ranks! {
     FlushProgress,
     /// Segments that the collector could not read.
     Unreadable,
+    /// Dropped trees that could not be read.
+    UnreadableTrees,
     /// The log: one group of commits at a time.
     Log,
     /// Batches that wait for a leader.

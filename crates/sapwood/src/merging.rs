@@ -53,8 +53,17 @@ enum Operator {
 #[derive(Clone)]
 pub(crate) struct Merging {
     operator: Operator,
-    /// Most bytes of a value.
-    value_max: usize,
+    limits: MergeLimits,
+}
+
+/// Most bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct MergeLimits {
+    /// Of an operand that is committed, and of what a transaction combines: they follow from the memory budget of this opening.
+    pub operand: usize,
+    /// Of what operands make of a value, and of operands that wait for one. They are the same at each opening: what was committed at
+    /// one is made a value at another.
+    pub value: usize,
 }
 
 impl PartialEq for Merging {
@@ -199,13 +208,13 @@ fn failed(last: SeqNo, reason: &str) -> Vec<u8> {
 const DAMAGE: &str = "what is stored for it is neither a value nor operands";
 
 impl Merging {
-    pub fn new(operator: Arc<dyn MergeOperator>, value_max: usize) -> Self {
-        Self { operator: Operator::Known(operator), value_max }
+    pub fn new(operator: Arc<dyn MergeOperator>, limits: MergeLimits) -> Self {
+        Self { operator: Operator::Known(operator), limits }
     }
 
     /// One that is not [looked up](Merging::look_up) yet.
     pub fn named(name: Arc<str>) -> Self {
-        Self { operator: Operator::Named(name), value_max: 0 }
+        Self { operator: Operator::Named(name), limits: MergeLimits::default() }
     }
 
     pub fn name(&self) -> &str {
@@ -215,14 +224,14 @@ impl Merging {
         }
     }
 
-    /// The same, for values of at most so many bytes.
-    pub fn of_at_most(&self, value_max: usize) -> Self {
-        Self { operator: self.operator.clone(), value_max }
+    /// The same with these limits.
+    pub fn within(&self, limits: MergeLimits) -> Self {
+        Self { operator: self.operator.clone(), limits }
     }
 
-    /// Most bytes of a value.
-    pub fn value_max(&self) -> usize {
-        self.value_max
+    /// Most bytes of an operand.
+    pub fn operand_max(&self) -> usize {
+        self.limits.operand
     }
 
     /// Calls the operator.
@@ -240,8 +249,8 @@ impl Merging {
 
     /// Returns an error if these bytes cannot be an operand.
     pub fn check(&self, operand: &[u8]) -> Result<()> {
-        if operand.len() > self.value_max {
-            return Err(Error::ValueTooLong { len: operand.len(), max: self.value_max });
+        if operand.len() > self.limits.operand {
+            return Err(Error::ValueTooLong { len: operand.len(), max: self.limits.operand });
         }
         let checked = self.call(|operator| operator.check(operand));
         checked.map_err(|reason| Error::BadOperand { operator: self.name().into(), reason })
@@ -249,8 +258,12 @@ impl Merging {
 
     fn apply(&self, value: Option<&[u8]>, operand: &[u8]) -> std::result::Result<Vec<u8>, String> {
         let value = self.call(|operator| operator.apply(value, operand))?;
-        if value.len() > self.value_max {
-            return Err(format!("the value would have {} bytes, of {} at most", value.len(), self.value_max));
+        if value.len() > self.limits.value {
+            return Err(format!(
+                "the value would have {} bytes, of {} at most",
+                value.len(),
+                self.limits.value
+            ));
         }
         Ok(value)
     }
@@ -276,7 +289,7 @@ impl Merging {
                 let last = older.last().map_or(0, |part| part.last);
                 let newer = parts.into_iter().filter(|part| part.last > last);
                 let all: Vec<_> = older.into_iter().chain(newer).collect();
-                if all.iter().map(|part| part.operand.len()).sum::<usize>() > self.value_max {
+                if all.iter().map(|part| part.operand.len()).sum::<usize>() > self.limits.value {
                     return failed(newest, "too many operands have come since it was read or cleansed last");
                 }
                 operands(all)
@@ -325,10 +338,13 @@ impl Merging {
         operands.into_iter().rev().fold(oldest, |older, newer| Some(self.lay(newer, older.as_deref())))
     }
 
-    /// What a user sees of a stored value beneath which nothing lies.
-    pub fn read<'v>(&self, stored: &'v [u8]) -> Result<&'v [u8]> {
-        let failed =
-            |reason: &str| Error::MergeFailed { operator: self.name().into(), reason: reason.into() };
+    /// What a user sees of the stored value of a key, beneath which nothing lies.
+    pub fn read<'v>(&self, key: &[u8], stored: &'v [u8]) -> Result<&'v [u8]> {
+        let failed = |reason: &str| Error::MergeFailed {
+            key: key.into(),
+            operator: self.name().into(),
+            reason: reason.into(),
+        };
         match Stored::decode(stored) {
             Some(Stored::Value { value, .. }) => Ok(value),
             Some(Stored::Failed { reason, .. }) => Err(failed(reason)),
@@ -352,8 +368,12 @@ mod tests {
     use crate::merge::{AddU64, Append};
     use proptest::prelude::*;
 
+    fn at_most(len: usize) -> MergeLimits {
+        MergeLimits { operand: len, value: len }
+    }
+
     fn appending() -> Merging {
-        Merging::new(Arc::new(Append), 1 << 20)
+        Merging::new(Arc::new(Append), at_most(1 << 20))
     }
 
     fn part(first: SeqNo, last: SeqNo, operand: &[u8]) -> Part<'_> {
@@ -401,18 +421,18 @@ mod tests {
             // One after the other from below, ...
             let newest_first = stack.iter().rev().map(|operands| Some(&operands[..])).chain([leaf.as_deref()]);
             let all = merging.lay_all(newest_first).expect("operands");
-            prop_assert_eq!(merging.read(&all).unwrap(), &expected[..]);
+            prop_assert_eq!(merging.read(b"k", &all).unwrap(), &expected[..]);
             // ... or first by themselves.
             let joined = stack.into_iter().reduce(|older, newer| merging.lay(&newer, Some(&older))).expect("some");
             let all = merging.lay(&joined, leaf.as_deref());
-            prop_assert_eq!(merging.read(&all).unwrap(), &expected[..]);
+            prop_assert_eq!(merging.read(b"k", &all).unwrap(), &expected[..]);
             prop_assert_eq!(Stored::decode(&all), Some(Stored::Value { last: *borders.last().unwrap() as u64, value: &expected }));
         }
 
         /// Those that come again take no room of others.
         #[test]
         fn operands_that_came_twice_count_once(len in 0usize..=100) {
-            let merging = Merging::new(Arc::new(Append), 100);
+            let merging = Merging::new(Arc::new(Append), at_most(100));
             let once = operands([part(1, 5, &vec![7; len])]);
             prop_assert_eq!(merging.lay(&once, Some(&once)), once);
         }
@@ -423,7 +443,7 @@ mod tests {
             older in prop::option::of(prop::collection::vec(0u8..6, 0..24)),
         ) {
             let merging = appending();
-            _ = merging.read(&newer);
+            _ = merging.read(b"k", &newer);
             let laid = merging.lay(&newer, older.as_deref());
             prop_assert!(Stored::decode(&laid).is_some() || !is_operands(&newer));
         }
@@ -440,22 +460,25 @@ mod tests {
 
     #[test]
     fn what_fails_is_told_until_it_is_overwritten() {
-        let adding = Merging::new(Arc::new(AddU64), 1 << 20);
+        let adding = Merging::new(Arc::new(AddU64), at_most(1 << 20));
         let one = operands([part(7, 7, &1u64.to_be_bytes())]);
         let failed = adding.lay(&one, Some(&whole(b"no number")));
-        assert!(matches!(adding.read(&failed), Err(Error::MergeFailed { .. })));
+        assert!(matches!(adding.read(b"k", &failed), Err(Error::MergeFailed { .. })));
         let two = operands([part(8, 8, &1u64.to_be_bytes())]);
-        assert!(matches!(adding.read(&adding.lay(&two, Some(&failed))), Err(Error::MergeFailed { .. })));
+        assert!(matches!(
+            adding.read(b"k", &adding.lay(&two, Some(&failed))),
+            Err(Error::MergeFailed { .. })
+        ));
         assert_eq!(adding.lay(&whole(b"new"), Some(&failed)), whole(b"new"));
         let fresh = adding.lay(&two, None);
-        assert_eq!(adding.read(&fresh).unwrap(), 1u64.to_be_bytes());
+        assert_eq!(adding.read(b"k", &fresh).unwrap(), 1u64.to_be_bytes());
     }
 
     #[test]
     fn some_of_what_came_together_is_told() {
         let merging = appending();
         let some = merging.lay(&operands([part(1, 5, b"abcde")]), Some(&merged(3, b"abc")));
-        assert!(matches!(merging.read(&some), Err(Error::MergeFailed { .. })));
+        assert!(matches!(merging.read(b"k", &some), Err(Error::MergeFailed { .. })));
     }
 
     struct Panics;
@@ -476,19 +499,19 @@ mod tests {
 
     #[test]
     fn an_operator_that_panics_or_makes_values_too_long_fails() {
-        let panics = Merging::new(Arc::new(Panics), 100);
+        let panics = Merging::new(Arc::new(Panics), at_most(100));
         assert!(matches!(
-            panics.read(&panics.lay(&operands([part(1, 1, b"a")]), None)),
+            panics.read(b"k", &panics.lay(&operands([part(1, 1, b"a")]), None)),
             Err(Error::MergeFailed { .. })
         ));
         assert_eq!(panics.combine(b"a", b"b", 100), None);
-        let short = Merging::new(Arc::new(Append), 5);
+        let short = Merging::new(Arc::new(Append), at_most(5));
         let long = short.lay(&operands([part(1, 1, b"abc")]), Some(&whole(b"abc")));
-        assert!(matches!(short.read(&long), Err(Error::MergeFailed { .. })));
+        assert!(matches!(short.read(b"k", &long), Err(Error::MergeFailed { .. })));
         assert!(matches!(short.check(b"abcdef"), Err(Error::ValueTooLong { len: 6, max: 5 })));
         let unknown = Merging::named("gone".into());
         assert!(matches!(
-            unknown.read(&unknown.lay(&operands([part(1, 1, b"a")]), None)),
+            unknown.read(b"k", &unknown.lay(&operands([part(1, 1, b"a")]), None)),
             Err(Error::MergeFailed { .. })
         ));
     }

@@ -385,11 +385,10 @@ impl Reserve {
         self.is_excused.store(matches!(grown, Err(psync::Error::Exhausted { .. })), SeqCst);
         match grown {
             Err(error) if error.is_full() => {
-                if !self.is_allocated.swap(true, SeqCst)
-                    && let File::Open(open) = *file
-                    && self.volume.resize(open, 0).is_ok()
+                if let File::Open(open) = *file
+                    && !self.is_allocated.load(SeqCst)
                 {
-                    self.len.store(0, SeqCst);
+                    self.keep_what_has_space(open);
                 }
                 self.take_what_there_is(&file, needed);
                 Err(error.into())
@@ -400,6 +399,19 @@ impl Reserve {
                 self.do_without(&mut file, &error.into());
                 Ok(())
             }
+        }
+    }
+
+    /// The disk is full, and the file may be a hole: then there is nothing to keep, and otherwise all of it.
+    fn keep_what_has_space(&self, file: FileId) {
+        match self.volume.allocate(file, 0..self.len()) {
+            Ok(()) => self.is_allocated.store(true, SeqCst),
+            Err(_) if self.volume.resize(file, 0).is_ok() => {
+                self.len.store(0, SeqCst);
+                self.is_allocated.store(true, SeqCst);
+            }
+            // It stays unknown.
+            Err(_) => {}
         }
     }
 

@@ -4,13 +4,13 @@ use crate::db::engine::Engine;
 use crate::latency::Latency;
 use crate::operation::KeyspaceId;
 use crate::reserve;
+use crate::version::Version;
 use crate::version::manifest;
 use crate::version::manifest::Manifest;
-use crate::version::{Tree, Version};
 use crate::wal;
 use psync::Counters;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A picture of an open database. Counters start at 0 when it is opened; sizes are current.
@@ -250,10 +250,21 @@ pub struct WriteStats {
     pub stopped_us: u64,
 }
 
-/// The names of keyspaces of chunks, for people: those of the keyspaces whose values they are.
+/// The names of keyspaces of chunks, for people: those of the keyspaces whose values they are. None is that of another keyspace.
 fn names_of_chunks(version: &Version) -> BTreeMap<KeyspaceId, String> {
-    let named = |(_, tree): (_, &Tree)| Some((tree.chunks?, format!("{} (chunks)", tree.name)));
-    version.trees.iter().filter_map(named).collect()
+    let with_chunks = || version.trees.iter().filter_map(|(_, tree)| Some((tree.chunks?, &tree.name)));
+    if with_chunks().next().is_none() {
+        return BTreeMap::new();
+    }
+    let taken: BTreeSet<&str> = version.trees.iter().map(|(_, tree)| &*tree.name).collect();
+    let named = |(chunks, of)| {
+        let mut name = format!("{of} (chunks)");
+        while taken.contains(&*name) {
+            name.push('*');
+        }
+        (chunks, name)
+    };
+    with_chunks().map(named).collect()
 }
 
 impl Stats {

@@ -4,7 +4,10 @@
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
-use syn::{Data, DeriveInput, Error, Fields, Ident, Index, LitInt, Member, Result, Type, Variant};
+use syn::{
+    Data, DeriveInput, Error, Expr, ExprLit, ExprUnary, Fields, Ident, Index, Lit, LitInt, Member, Result,
+    Type, UnOp, Variant,
+};
 
 /// Parts of a prefix: so many has the longest tuple that is a key.
 const PARTS_MAX: usize = 8;
@@ -101,7 +104,9 @@ fn of_struct(name: &Ident, fields: &Fields) -> Result<TokenStream> {
 /// The tags of variants: as said, or one more than the one before.
 fn tags(variants: &[&Variant]) -> Result<Vec<u8>> {
     let mut tags: Vec<u8> = Vec::new();
+    let mut discriminant = None;
     for variant in variants {
+        discriminant = Some(discriminant_of(variant, discriminant)?);
         let mut said = None;
         for attribute in variant.attrs.iter().filter(|attribute| attribute.path().is_ident("key")) {
             attribute.parse_nested_meta(|meta| {
@@ -128,6 +133,32 @@ fn tags(variants: &[&Variant]) -> Result<Vec<u8>> {
         tags.push(tag);
     }
     Ok(tags)
+}
+
+/// The number of a variant, by which a derived `Ord` goes, behind one with the number `before`.
+fn discriminant_of(variant: &Variant, before: Option<i128>) -> Result<i128> {
+    let next = before.map_or(0, |before| before + 1);
+    let Some((_, said)) = &variant.discriminant else { return Ok(next) };
+    let number = match said {
+        Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) => number.base10_parse().ok(),
+        Expr::Unary(ExprUnary { op: UnOp::Neg(_), expr, .. }) => match &**expr {
+            Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) => {
+                number.base10_parse().ok().map(|number: i128| -number)
+            }
+            _ => None,
+        },
+        _ => None,
+    };
+    match (number, before) {
+        (Some(number), Some(before)) if number <= before => {}
+        (Some(number), _) => return Ok(number),
+        (None, _) => {}
+    }
+    Err(Error::new_spanned(
+        said,
+        "numbers of variants must be literals that ascend: keys are ordered as the variants are declared, a derived `Ord` by these \
+         numbers; `#[key(tag = N)]` gives a key another tag",
+    ))
 }
 
 fn of_enum(name: &Ident, variants: Vec<&Variant>) -> Result<TokenStream> {

@@ -66,7 +66,7 @@ pub trait AsKey<K> {
 /// another key than `0.0`, before it.
 ///
 /// A derived struct is stored as the tuple of its fields. A derived enum begins with its variant's tag, 0 to 255 in the order in which they
-/// are declared, which is also that of a derived `Ord`. `#[key(tag = 10)]` gives a variant another tag, so that there is room between two;
+/// are declared, which is also that of a derived `Ord` (variants with numbers, `Berth = 1`, must ascend). `#[key(tag = 10)]` gives a variant another tag, so that there is room between two;
 /// tags must ascend. Names of types and fields do not matter to what is stored.
 ///
 /// ```
@@ -222,6 +222,24 @@ pub(crate) fn describe<K: TypedKey>() -> String {
 ///     Berth,
 ///     AtSea,
 /// }
+/// ```
+/// Variants that a derived `Ord` has in another order:
+/// ```compile_fail
+/// #[derive(sapwood_typed::TypedKey)]
+/// enum Place {
+///     Berth = 10,
+///     AtSea = 1,
+/// }
+/// ```
+/// A prefix that is a whole key, and the beginning of others:
+/// ```compile_fail
+/// use sapwood_typed::{DatabaseExt, Verbatim};
+///
+/// # fn main() -> sapwood::Result<()> {
+/// let db = sapwood::Database::open("ships.db")?;
+/// let ships = db.typed::<(u8, Verbatim<String>), u8>("ships")?;
+/// ships.prefix((7, "fram"));
+/// # Ok(()) }
 /// ```
 /// A key without bytes:
 /// ```compile_fail

@@ -39,7 +39,7 @@
 //! | `batch.typed(&ships)`, `tx.typed(&ships)`, `snapshot.typed(&ships)` | the same of batches, transactions and snapshots: [`BatchExt`], [`TransactionExt`], [`SnapshotExt`] |
 //! | [`TypedKey`] | what can be a key, and how floats are ordered; `#[derive(TypedKey)]` |
 //! | [`AsKey`], [`AsPrefix`], [`TypedBounds`] | what calls take: `("a", 1)` for a `(String, u32)`, first parts, ranges |
-//! | [`TypedValue`] | all types of serde; [`Fixed`] without decoding; [`Raw`] bytes |
+//! | [`TypedValue`] | types of serde that need no form which names the types of values (see [`TypedValue`]); [`Fixed`] without decoding; [`Raw`] bytes |
 //! | [`Schema`] | version, name and options of a keyspace, and how to migrate from an older one |
 //!
 //! # Errors

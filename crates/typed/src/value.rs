@@ -19,6 +19,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// A type of values. All that implement serde's `Serialize` and `Deserialize` are, by [postcard](https://docs.rs/postcard); and [`Fixed`] and
 /// [`Raw`].
 ///
+/// Postcard says of a value what it is, and not of which type: what needs that to be read cannot be stored. A keyspace of `serde_json::Value`, or
+/// of an enum that is `untagged` or has `tag = "…"`, is refused with [`Error::Encode`](sapwood::Error::Encode) when it is opened. Within a struct
+/// such a field is not found out before its first record is read, which fails with [`Error::Decode`](sapwood::Error::Decode); nor is
+/// `skip_serializing_if`, which leaves out what is expected.
+///
 /// ```
 /// use sapwood_typed::DatabaseExt;
 ///

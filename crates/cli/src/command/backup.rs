@@ -84,37 +84,59 @@ pub(crate) fn run(options: &Backup, opening: Opening) -> Result<()> {
     let taken = backup.run(&target);
     watch.finish();
     let taken = taken?;
-    print(format_args!(
+    let told = print(format_args!(
         "{}: backup {} of {}, {}, {} copied",
         path.display(),
         taken.number,
         rfc3339(taken.time),
         human_bytes(taken.bytes),
         human_bytes(taken.copied)
-    ))?;
+    ));
     if let Some(archive) = &taken.archive {
         let since = humantime::format_rfc3339_seconds(archive.since);
-        print(format_args!("{}: each moment since {since} can be restored", path.display()))?;
+        _ = print(format_args!("{}: each moment since {since} can be restored", path.display()));
         if let Some(gap) = archive.gap {
             tell(format_args!("{}: not all between the backup before and this one: {gap}", path.display()));
         }
     }
     if let Some(keep) = options.keep {
-        let ours = backup::list(&target)?.into_iter().filter(|info| info.database == taken.database);
-        let ours: Vec<_> = ours.map(|info| info.number).collect();
-        let old = ours.len().saturating_sub(usize::try_from(keep).unwrap_or(usize::MAX));
-        remove(&target, &ours[..old])?;
+        rotate(&target, &taken, keep)?;
     }
-    Ok(())
+    told
+}
+
+/// Leaves so many backups of the database that `taken` is of.
+fn rotate(target: &Directory, taken: &BackupInfo, keep: u64) -> Result<()> {
+    let mut ours = Vec::new();
+    for (number, info) in backup::list_each(target)? {
+        match info {
+            Ok(info) if info.database == taken.database => ours.push(number),
+            Ok(_) => {}
+            Err(error) => {
+                return Err(Failure::Damage(format!(
+                    "backup {} was taken, but no older one was removed, since another is damaged: {error}; remove that one with \
+                     `sapwood backups {} --remove {number}`",
+                    taken.number,
+                    target.describe()
+                )));
+            }
+        }
+    }
+    let old = ours.len().saturating_sub(usize::try_from(keep).unwrap_or(usize::MAX));
+    remove(target, &ours[..old])
 }
 
 fn remove(target: &Directory, numbers: &[u64]) -> Result<()> {
+    let mut told = Ok(());
     for number in numbers {
         let removed = backup::remove(target, *number)?;
         let place = target.describe();
-        print(format_args!("{place}: backup {number} removed, {} given back", human_bytes(removed.bytes)))?;
+        told = told.and(print(format_args!(
+            "{place}: backup {number} removed, {} given back",
+            human_bytes(removed.bytes)
+        )));
     }
-    Ok(())
+    told
 }
 
 pub(crate) fn list(options: &Backups) -> Result<()> {
@@ -122,7 +144,15 @@ pub(crate) fn list(options: &Backups) -> Result<()> {
     if !options.remove.is_empty() {
         return remove(&target, &options.remove);
     }
-    let backups = backup::list(&target)?;
+    let all = backup::list_each(&target)?;
+    let damaged: Vec<_> =
+        all.iter().filter_map(|(_, info)| info.as_ref().err()).map(|error| error.to_string()).collect();
+    let backups: Vec<_> = all.into_iter().filter_map(|(_, info)| info.ok()).collect();
+    show(options, &backups, damaged.is_empty())?;
+    if damaged.is_empty() { Ok(()) } else { Err(Failure::Damage(damaged.join("\n"))) }
+}
+
+fn show(options: &Backups, backups: &[BackupInfo], are_all: bool) -> Result<()> {
     let mut out = stdout().lock();
     if options.json {
         let rows: Vec<_> = backups.iter().map(json).collect();
@@ -130,6 +160,9 @@ pub(crate) fn list(options: &Backups) -> Result<()> {
         return writeln!(out, "{text}").map_err(failed);
     }
     if backups.is_empty() {
+        if !are_all {
+            return Ok(());
+        }
         tell(format_args!("{}: no backups", options.target.display()));
         return Ok(());
     }
@@ -139,7 +172,7 @@ pub(crate) fn list(options: &Backups) -> Result<()> {
     };
     let head = ["NUMBER", "TIME", "SIZE", "COPIED", "CHANGES", "MOMENTS SINCE", "DATABASE"];
     writeln!(out, "{}", line(head)).map_err(failed)?;
-    for info in &backups {
+    for info in backups {
         let (number, sequence) = (info.number.to_string(), info.sequence.to_string());
         let (bytes, copied) = (human_bytes(info.bytes), human_bytes(info.copied));
         let since = info.archive.map_or("-".to_owned(), |archive| rfc3339(archive.since));

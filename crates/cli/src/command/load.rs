@@ -44,19 +44,9 @@ impl Loader<'_> {
         if len > max {
             return Ok(Some(format!("the key has {len} bytes; keys have 1 to {max} bytes")));
         }
-        let name = self.options.keyspace.as_deref().or(record.keyspace.as_deref()).unwrap_or("default");
-        let keyspace = match self.keyspaces.get(name) {
-            Some(keyspace) => keyspace.clone(),
-            None => match self.db.keyspace_with(name, self.keyspace_options()) {
-                Ok(keyspace) => self.keyspaces.entry(name.to_owned()).or_insert(keyspace).clone(),
-                Err(sapwood::Error::BadName { name, reason }) => {
-                    let name = shown(&name);
-                    let what =
-                        format!("{name} cannot be a keyspace's name: {reason}; choose one with --keyspace");
-                    return Ok(Some(what));
-                }
-                Err(other) => return Err(other.into()),
-            },
+        let keyspace = match self.keyspace(record.keyspace.as_deref())? {
+            Ok(keyspace) => keyspace,
+            Err(what) => return Ok(Some(what)),
         };
         let alone = record.value.len() > ALONE;
         if alone {
@@ -77,6 +67,22 @@ impl Loader<'_> {
             self.commit()?;
         }
         Ok(None)
+    }
+
+    /// The keyspace for records that the file says are in this one. The text is why there can be none.
+    fn keyspace(&mut self, said: Option<&str>) -> Result<std::result::Result<Keyspace, String>> {
+        let name = self.options.keyspace.as_deref().or(said).unwrap_or("default");
+        if let Some(keyspace) = self.keyspaces.get(name) {
+            return Ok(Ok(keyspace.clone()));
+        }
+        match self.db.keyspace_with(name, self.keyspace_options()) {
+            Ok(keyspace) => Ok(Ok(self.keyspaces.entry(name.to_owned()).or_insert(keyspace).clone())),
+            Err(sapwood::Error::BadName { name, reason }) => Ok(Err(format!(
+                "{} cannot be a keyspace's name: {reason}; choose one with --keyspace",
+                shown(&name)
+            ))),
+            Err(other) => Err(other.into()),
+        }
     }
 
     fn keyspace_options(&self) -> KeyspaceOptions {
@@ -227,7 +233,15 @@ pub(crate) fn run(options: &Load, opening: Opening) -> Result<()> {
         Loader { db: &db, options, keyspaces: HashMap::new(), batch: db.batch(), records: 0, committed: 0 };
     let (mut seen, mut skipped) = (0u64, 0u64);
     let mut failed = None;
-    while let Some(record) = reader.next_record() {
+    loop {
+        let record = reader.next_record();
+        // Also those without records: a bad name is told with the first one.
+        let begun = reader.begun();
+        if let Some(failure) = begun.iter().find_map(|name| loader.keyspace(Some(name)).err()) {
+            failed = Some(failure);
+            break;
+        }
+        let Some(record) = record else { break };
         let added = match record {
             Ok(record) => match loader.add(&record) {
                 Ok(None) => Ok(()),

@@ -121,17 +121,18 @@ pub(crate) fn run(options: &Options, opening: &Opening) -> Result<()> {
         Error::Stopped => Failure::Interrupted("interrupted: run it again, and it begins anew".to_owned()),
         error => error.into(),
     })?;
-    if options.json {
+    let told = if options.json {
         let text = serde_json::to_string_pretty(&json(&report));
-        print(text.map_err(|error| Failure::Other(error.to_string()))?)?;
+        print(text.map_err(|error| Failure::Other(error.to_string()))?)
     } else {
-        print(text(options, &report))?;
-    }
+        print(text(options, &report))
+    };
+    // The exit code is an answer too, for whoever has read enough.
     if report.has_losses() {
         let new = options.new.display();
         return Err(Failure::Damage(format!(
             "{new} has what could be saved; records may be lost, as listed"
         )));
     }
-    Ok(())
+    told
 }

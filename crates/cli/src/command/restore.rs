@@ -86,28 +86,40 @@ pub(crate) fn verify(options: &Verify, opening: &Opening) -> Result<()> {
     let mut source = Source::open(&options.from.target)?;
     let numbers = match &source {
         Source::Directory(target) if options.all => {
-            let backups = backup::list(target)?;
+            let backups = backup::list_each(target)?;
             if backups.is_empty() {
                 let place = options.from.target.display();
                 return Err(Failure::NotFound(format!("{place}: no backups, so none was verified")));
             }
-            backups.iter().map(|info| Some(info.number)).collect()
+            backups.iter().map(|(number, _)| Some(*number)).collect()
         }
         Source::Stream(_) if options.all => {
             return Err(Failure::Usage("a stream has one backup: leave --all out".to_owned()));
         }
         _ => vec![options.from.number],
     };
-    let mut damaged = Vec::new();
+    let (mut damaged, mut not_read, mut told) = (Vec::new(), Vec::new(), Ok(()));
     for number in numbers {
         match watched(source.restore(number, opening)?, "verifying", |restore| restore.verify()) {
             Ok(info) => {
                 let (place, number) = (options.from.target.display(), info.number);
-                print(format_args!("{place}: backup {number} is whole, {}", human_bytes(info.bytes)))?;
+                let line = format_args!("{place}: backup {number} is whole, {}", human_bytes(info.bytes));
+                // The exit code is an answer too, for whoever has read enough.
+                told = told.and(print(line));
             }
             Err(Failure::Damage(why)) => damaged.push(why),
-            Err(other) => return Err(other),
+            Err(stopped @ Failure::Interrupted(_)) => return Err(stopped),
+            Err(other) => not_read.push(match number {
+                Some(number) => format!("backup {number} was not verified: {other}"),
+                None => other.to_string(),
+            }),
         }
     }
-    if damaged.is_empty() { Ok(()) } else { Err(Failure::Damage(damaged.join("\n"))) }
+    let is_damaged = !damaged.is_empty();
+    damaged.append(&mut not_read);
+    match (is_damaged, damaged.is_empty()) {
+        (true, _) => Err(Failure::Damage(damaged.join("\n"))),
+        (false, false) => Err(Failure::Other(damaged.join("\n"))),
+        (false, true) => told,
+    }
 }

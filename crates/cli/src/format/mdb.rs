@@ -25,6 +25,8 @@ pub struct Reader<R> {
     print: bool,
     database: Option<String>,
     is_value_unwanted: bool,
+    /// Databases whose headers came since somebody asked.
+    begun: Vec<String>,
 }
 
 #[derive(PartialEq, Eq)]
@@ -43,6 +45,7 @@ impl<R: BufRead> Reader<R> {
             print: false,
             database: None,
             is_value_unwanted: false,
+            begun: Vec::new(),
         }
     }
 
@@ -73,7 +76,12 @@ impl<R: BufRead> Reader<R> {
                     Ok(false)
                 };
             };
-            let line = String::from_utf8_lossy(line).into_owned();
+            let line = match std::str::from_utf8(line) {
+                Ok(line) => line.to_owned(),
+                Err(_) if begun => return self.end(NO_TEXT),
+                // It is no header at all.
+                Err(_) => String::from_utf8_lossy(line).into_owned(),
+            };
             if line.is_empty() && !begun {
                 continue;
             }
@@ -85,7 +93,10 @@ impl<R: BufRead> Reader<R> {
                 return self.end(format!("expected NAME=VALUE in the header, found {}", shown(&line)));
             };
             match (name, value) {
-                ("HEADER", "END") => return Ok(true),
+                ("HEADER", "END") => {
+                    self.begun.extend(self.database.clone());
+                    return Ok(true);
+                }
                 ("VERSION", "3" | "2") => {}
                 ("VERSION", other) => {
                     return self.end(format!("dumps of version {} are not known; 3 is", shown(other)));
@@ -196,6 +207,8 @@ const NOT_TEXT: &str = "this form is text; for the file of an LMDB database itse
      mdb_dump -n FILE | sapwood load DB - --format mdb";
 const CUT_OFF: &str =
     "the file ends within the data; expected DATA=END. Is it cut off? Its last record is left out";
+const NO_TEXT: &str = "this line of the header is not UTF-8, as names of keyspaces are; \
+     dump that database alone, without its name, and load it with --keyspace";
 const NO_VALUE: &str = "the data ends with a key that has no value";
 const LONE_BACKSLASH: &str = "expected \\\\ or two hexadecimal digits after the backslash; \
      some versions of mdb_dump -p write lone backslashes: dump without -p";
@@ -230,6 +243,10 @@ impl<R: BufRead> RecordReader for Reader<R> {
 
     fn line(&self) -> u64 {
         self.lines.number
+    }
+
+    fn begun(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.begun)
     }
 }
 

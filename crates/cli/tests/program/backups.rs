@@ -132,3 +132,35 @@ fn damage_of_a_backup_is_told_and_nothing_is_restored() {
     place.run(&["verify", "nowhere"]).ends(1).tells("nowhere");
     place.run(&["backup", "ships.db"]).ends(2);
 }
+
+/// It concerns its own backup, and no other one.
+#[test]
+fn a_damaged_manifest_hides_no_other_backup_and_removes_none() {
+    let place = place();
+    for _ in 0..3 {
+        place.run(&["backup", "ships.db", "backups"]).ends(0);
+    }
+    let names = || {
+        let entries = read_dir(place.path("backups")).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+        names.sort();
+        names
+    };
+    let manifest =
+        names().into_iter().find(|path| path.to_string_lossy().ends_with("backup-000002")).unwrap();
+    let bytes = std::fs::read(&manifest).unwrap();
+    write(&manifest, &bytes[..bytes.len() / 2]).unwrap();
+    let before = names();
+    let said = place.run(&["verify", "backups", "--all"]).ends(1).tells("backup-000002");
+    assert!(said.out.contains("backup 1 is whole") && said.out.contains("backup 3 is whole"), "{said:?}");
+    let said = place.run(&["backups", "backups"]).ends(1).tells("backup-000002");
+    assert_eq!(said.out.lines().count(), 3, "{said:?}");
+    place.run(&["backups", "backups", "--remove", "1"]).ends(1).tells("backup-000002");
+    assert_eq!(names(), before);
+    let said = place.run(&["backup", "ships.db", "backups", "--keep", "1"]).ends(1);
+    said.tells("backup 4 was taken").tells("--remove 2");
+    place.run(&["backups", "backups", "--remove", "2"]).ends(0);
+    place.run(&["backup", "ships.db", "backups", "--keep", "1"]).ends(0);
+    assert_eq!(place.run(&["backups", "backups"]).ends(0).out.lines().count(), 2);
+    place.run(&["verify", "backups", "--all"]).ends(0);
+}

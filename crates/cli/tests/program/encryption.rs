@@ -21,7 +21,10 @@ fn a_key_file_opens_what_was_made_with_it() {
     assert_eq!(place.run(&["get", "x.db", "fram", "--key-file", "two.key"]).ends(0).out, "1892\n");
     place.run(&["verify", "backups"]).ends(3).tells("no key was given");
     place.run(&["verify", "backups", "--key-file", "one.key"]).ends(0);
-    place.run(&["restore", "backups", "y.db", "--key-file", "one.key"]).ends(0);
+    place.run(&["backup", "x.db", "backups", "--key-file", "two.key"]).ends(0);
+    let said = place.run(&["verify", "backups", "--all", "--key-file", "two.key"]).ends(3);
+    assert!(said.tells("backup 1 was not verified").out.contains("backup 2 is whole"));
+    place.run(&["restore", "backups", "y.db", "--number", "1", "--key-file", "one.key"]).ends(0);
     assert_eq!(place.run(&["get", "y.db", "fram", "--key-file", "one.key"]).ends(0).out, "1892\n");
     place.run(&["put", "z.db", "fram", "1892"]).ends(0);
     place.run(&["get", "z.db", "fram", "--key-file", "one.key"]).ends(3).tells("not encrypted");

@@ -167,3 +167,28 @@ fn flush_and_compact_give_space_back() {
     let said = place.run(&["compact", "ships.db"]).ends(0);
     assert!(said.out.starts_with("ships.db: 0 changes flushed"), "nothing is left to do: {said:?}");
 }
+
+#[test]
+fn a_keyspace_without_records_goes_through_a_dump() {
+    let place = Place::new();
+    place.run(&["put", "a.db", "fram", "1892", "-k", "ships"]).ends(0);
+    place.feed(&["load", "a.db", "-", "-k", "harbours"], b"").ends(0);
+    let text = place.run(&["dump", "a.db", "--format", "mdb"]).ends(0).out;
+    place.feed(&["load", "b.db", "-", "--format", "mdb"], text.as_bytes()).ends(0);
+    assert_eq!(place.run(&["scan", "b.db", "-k", "harbours", "--count"]).ends(0).out, "0\n");
+    assert_eq!(place.run(&["scan", "b.db", "-k", "ships", "--count"]).ends(0).out, "1\n");
+}
+
+#[test]
+fn two_databases_whose_names_are_no_text_do_not_become_one() {
+    let place = Place::new();
+    let one = |name: &[u8]| {
+        [b"VERSION=3\nformat=print\ndatabase=", name, b"\nHEADER=END\n k\n v\nDATA=END\n"].concat()
+    };
+    let dump = [one(b"\xff"), one(b"\xfe")].concat();
+    place
+        .feed(&["load", "x.db", "-", "--format", "mdb"], &dump)
+        .ends(3)
+        .tells("not UTF-8")
+        .tells("--keyspace");
+}

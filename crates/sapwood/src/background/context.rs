@@ -1,5 +1,6 @@
 //! What all background work needs: the parts of the database that it works on, and how it treats errors.
 
+use crate::background::dropped::DroppedTrees;
 use crate::cache::pager::Pager;
 use crate::clock::Clock;
 use crate::current_state::CurrentState;
@@ -27,6 +28,7 @@ pub(crate) struct WorkContext {
     pub progress: Arc<FlushProgress>,
     pub pool: Arc<Pool>,
     pub clock: Arc<Clock>,
+    pub dropped: DroppedTrees,
 }
 
 impl WorkContext {

@@ -1,16 +1,45 @@
 //! Takes the trees of dropped keyspaces apart, so that their space comes back: portion by portion, without reading a leaf.
 //!
-//! Invariant: readers that still see such a tree, by a snapshot, keep their version, and with it the segments.
+//! Invariants:
+//! 1. Readers that still see such a tree, by a snapshot, keep their version, and with it the segments.
+//! 2. A tree with a node that cannot be read is left alone for a time, and keeps no other work from being done.
 
 use crate::background::context::WorkContext;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::flow::memory::Need;
-use crate::operation::KeyRange;
+use crate::lock_order::{RankedMutex, rank};
+use crate::operation::{KeyRange, KeyspaceId};
 use crate::publish::TreesChange;
 use crate::storage::writer::Writer;
 use crate::tree::remove_blocks::drop_blocks;
+use crate::version::Version;
 use crate::version::builder::VersionBuilder;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a tree is left alone that could not be read: as a segment that could not be.
+const LEFT_ALONE: Duration = Duration::from_secs(600);
+
+/// Dropped trees that are left alone, and since when.
+#[derive(Default)]
+pub(crate) struct DroppedTrees(RankedMutex<rank::UnreadableTrees, BTreeMap<KeyspaceId, Instant>>);
+
+impl DroppedTrees {
+    /// The next tree to take apart.
+    fn next(&self, version: &Version) -> Option<KeyspaceId> {
+        if version.dropped.len() == 0 {
+            return None;
+        }
+        let mut left = self.0.lock();
+        left.retain(|_, found| found.elapsed() < LEFT_ALONE);
+        version.dropped.iter().map(|(keyspace, _)| keyspace).find(|keyspace| !left.contains_key(keyspace))
+    }
+
+    fn leave_alone(&self, keyspace: KeyspaceId) {
+        self.0.lock().insert(keyspace, Instant::now());
+    }
+}
 
 impl WorkContext {
     /// Takes dropped trees apart, on a full disk with the reserve, until there are none or `is_wanted` says that other work
@@ -28,18 +57,89 @@ impl WorkContext {
         Ok(())
     }
 
-    /// Whether dropped trees still have nodes.
+    /// Whether dropped trees still have nodes, as far as they can be read.
     pub fn has_dropped_trees(&self) -> bool {
-        self.state.load().version.dropped.len() > 0
+        self.dropped.next(&self.state.load().version).is_some()
     }
 
     /// Drops some nodes of a dropped tree.
     pub fn take_some_apart(&self, writer: &mut Writer) -> Result<()> {
         let base = Arc::clone(&self.state.load().version);
-        let Some((keyspace, tree)) = base.dropped.iter().next() else { return Ok(()) };
+        let Some(keyspace) = self.dropped.next(&base) else { return Ok(()) };
+        let Some(tree) = base.dropped.get(&keyspace) else { return Ok(()) };
         let mut builder = VersionBuilder::begin(Arc::clone(&base), &self.pager, writer);
         let range = KeyRange { keyspace, from: &[], to: None };
-        drop_blocks(&mut builder, tree, range, self.memory.shares.node_len)?;
-        self.publisher.commit_version(builder, TreesChange::Same)
+        match drop_blocks(&mut builder, tree, range, self.memory.shares.node_len) {
+            Ok(_) => self.publisher.commit_version(builder, TreesChange::Same),
+            Err(error) if error.is_of_reading() => {
+                self.leave_tree_alone(keyspace, &error);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn leave_tree_alone(&self, keyspace: KeyspaceId, error: &Error) {
+        tracing::error!(%error, path = %self.health.path(), ?keyspace, "a dropped keyspace is not taken apart for now");
+        self.dropped.leave_alone(keyspace);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::background::cleanse::tests::damage;
+    use crate::{Database, Durability, Keyspace};
+    use psync::{Simulated, Volume};
+    use std::sync::Arc;
+
+    fn open(volume: &Simulated) -> Database {
+        let builder =
+            Database::builder().memory(4 << 20).background_threads(0).durability(Durability::Buffered);
+        builder.open_on(Arc::new(volume.clone()) as Arc<dyn Volume>).unwrap()
+    }
+
+    fn filled(db: &Database, name: &str) -> Keyspace {
+        let keyspace = db.keyspace(name).unwrap();
+        keyspace.ingest((0..60_000u32).map(|number| (number.to_be_bytes(), [7; 100]))).unwrap();
+        keyspace
+    }
+
+    #[test]
+    fn a_tree_that_cannot_be_read_keeps_no_other_from_being_taken_apart() {
+        let volume = Simulated::new(1);
+        let db = open(&volume);
+        let (one, other, kept) = (filled(&db, "one"), filled(&db, "other"), db.keyspace("kept").unwrap());
+        let engine = &db.handle.engine;
+        let version = Arc::clone(&engine.state.load().version);
+        let tree = version.trees.get(&one.id()).unwrap();
+        assert!(tree.height > 0);
+        damage(&volume, &db, version.table.address(tree.root.unwrap()).unwrap());
+        assert!(db.drop_keyspace("one").unwrap() && db.drop_keyspace("other").unwrap());
+        for round in 0..3u32 {
+            kept.insert(round.to_be_bytes(), "v").unwrap();
+            db.flush().unwrap();
+        }
+        let version = Arc::clone(&engine.state.load().version);
+        assert!(version.dropped.contains(&one.id()) && !version.dropped.contains(&other.id()));
+        db.compact().unwrap();
+        kept.insert("k", "v").unwrap();
+    }
+
+    /// A drop takes neither the writer nor a lock of what works with it.
+    #[test]
+    fn a_keyspace_that_is_dropped_while_records_are_ingested_is_told_so() {
+        let volume = Simulated::new(1);
+        let db = open(&volume);
+        let keyspace = filled(&db, "main");
+        let engine = &db.handle.engine;
+        let last = || {
+            std::thread::scope(|scope| scope.spawn(|| db.drop_keyspace("main").unwrap()).join().unwrap());
+            Ok(None)
+        };
+        let records = [("k".into(), "v".into())].into_iter();
+        let ingested = engine.ingest(keyspace.id(), last, records);
+        assert!(matches!(ingested, Err(crate::Error::KeyspaceDropped { .. })), "{ingested:?}");
+        db.keyspace("other").unwrap().insert("k", "v").unwrap();
+        db.flush().unwrap();
     }
 }

@@ -151,12 +151,38 @@ pub struct Removed {
 /// # Errors
 /// [`Error::BackupTarget`]; [`Error::BackupDamaged`] if a manifest is.
 pub fn list(target: &dyn Target) -> Result<Vec<BackupInfo>> {
+    list_each(target)?.into_iter().map(|(_, info)| info).collect()
+}
+
+/// Lists the backups of a target, the oldest first: their numbers, and what each one's manifest says, or why it does not. With one that is
+/// damaged the others can still be restored.
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+/// use sapwood::backup::{self, Directory};
+///
+/// let target = Directory::open(dir.path().join("backups"))?;
+/// db.backup().run(&target)?;
+/// for (number, info) in backup::list_each(&target)? {
+///     match info {
+///         Ok(info) => println!("{number}: {:?}, {} bytes", info.time, info.bytes),
+///         Err(error) => println!("{number}: {error}"),
+///     }
+/// }
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// [`Error::BackupTarget`]. Those of a backup: [`Error::BackupTarget`], [`Error::BackupDamaged`].
+pub fn list_each(target: &dyn Target) -> Result<Vec<(u64, Result<BackupInfo>)>> {
     let numbers = Listing::read(target)?.backups();
     let infos = numbers.into_iter().map(|number| {
-        let (manifest, seal) = read_manifest(target, number)?;
-        Ok(BackupInfo::of(&manifest, seal))
+        let read = read_manifest(target, number);
+        (number, read.map(|(manifest, seal)| BackupInfo::of(&manifest, seal)))
     });
-    infos.collect()
+    Ok(infos.collect())
 }
 
 /// Removes a backup, and all blobs that no other backup needs. If it is interrupted, the next backup or removal goes on with that.
@@ -177,7 +203,7 @@ pub fn list(target: &dyn Target) -> Result<Vec<BackupInfo>> {
 ///
 /// # Errors
 /// [`Error::NoBackup`], [`Error::BackupTarget`]; [`Error::BackupDamaged`] if the manifest of another backup is, so that it is not
-/// known what that needs.
+/// known what that needs: then nothing was removed.
 pub fn remove(target: &dyn Target, number: u64) -> Result<Removed> {
     let _lock = called(target, "lock", "the target", target.lock())?;
     let listing = Listing::read(target)?;
@@ -185,9 +211,11 @@ pub fn remove(target: &dyn Target, number: u64) -> Result<Removed> {
     let Some(bytes) = listing.blobs.get(&name) else {
         return Err(no_backup(target, Some(number), &listing));
     };
+    // Before anything goes.
+    let needed = needed_of(target, listing.backups().into_iter().filter(|other| *other != number))?;
     let name = name.to_string();
     called(target, "remove", &name, target.delete(std::slice::from_ref(&name)))?;
-    let Removed { blobs, bytes: others } = remove_unnamed(target)?;
+    let Removed { blobs, bytes: others } = remove_others(target, &listing, &needed)?;
     Ok(Removed { blobs: blobs + 1, bytes: bytes + others })
 }
 
@@ -226,10 +254,21 @@ pub(super) fn needed(manifest: &BackupManifest) -> impl Iterator<Item = (BlobNam
 /// Removes all blobs that no backup needs, those of attempts that came to no end among them. The caller has locked the target.
 pub(super) fn remove_unnamed(target: &dyn Target) -> Result<Removed> {
     let listing = Listing::read(target)?;
+    let needed = needed_of(target, listing.backups().into_iter())?;
+    remove_others(target, &listing, &needed)
+}
+
+/// The blobs that these backups need.
+fn needed_of(target: &dyn Target, numbers: impl Iterator<Item = u64>) -> Result<BTreeSet<BlobName>> {
     let mut needed = BTreeSet::new();
-    for number in listing.backups() {
+    for number in numbers {
         needed.extend(named(&read_manifest(target, number)?.0).map(|(name, _)| name));
     }
+    Ok(needed)
+}
+
+/// Removes all blobs but manifests and those that are needed.
+fn remove_others(target: &dyn Target, listing: &Listing, needed: &BTreeSet<BlobName>) -> Result<Removed> {
     let is_needed = |name: &BlobName| matches!(name, BlobName::Manifest(_)) || needed.contains(name);
     let mut removed = Removed::default();
     let mut names = Vec::new();

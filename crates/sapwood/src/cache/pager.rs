@@ -112,7 +112,7 @@ impl Pager {
             lengths: ScanLengths::default(),
             counters: Striped::default(),
             latencies,
-            // A sixteenth of the memory budget.
+            // A sixteenth of the memory budget, but for the smallest: an eighth of 4 MiB.
             samples: SampleRoom::new(4 * room.buffers),
         }
     }

@@ -29,7 +29,10 @@ impl Drop for ShowsIngested<'_> {
     fn drop(&mut self) {
         let mut guard = self.commits.log.lock();
         if let Some(log) = guard.as_mut() {
-            log.ingesting.retain(|keyspace| *keyspace != self.keyspace);
+            // There may be two of one keyspace: it is replaced while records come to it.
+            if let Some(index) = log.ingesting.iter().position(|keyspace| *keyspace == self.keyspace) {
+                log.ingesting.swap_remove(index);
+            }
             log.ingested.insert(self.keyspace, self.commits.state.load().ingested);
         }
         self.commits.queues.blocker_ended.notify_all();

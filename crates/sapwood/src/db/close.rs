@@ -47,6 +47,9 @@ impl Engine {
     fn seal(&self, log: &mut Log) -> Result<()> {
         if !log.wal.is_empty() {
             self.commits.seal_log(log)?;
+        } else {
+            // What has expired stays so, whatever the clock says at the next opening.
+            self.background.cleanser.collector.expirer.tell_time()?;
         }
         self.publisher.seal()
     }

@@ -144,6 +144,11 @@ impl Creation {
         ids.all.get_key_value(name).map(|(name, id)| (*id, Arc::clone(name)))
     }
 
+    /// The same for one who drops or renames it: those that only the store knows of are not theirs.
+    pub(super) fn find_shown(&self, engine: &Engine, name: &str) -> Option<Named> {
+        self.find_existing(engine, name).filter(|(_, name)| !is_hidden(name))
+    }
+
     /// The error that there is no keyspace of this name.
     pub(super) fn no_keyspace(&self, engine: &Engine, name: &str) -> Error {
         let version = Arc::clone(&engine.state.load().version);
@@ -156,6 +161,15 @@ impl Creation {
     /// A keyspace does not have this name any more.
     pub(super) fn forget(&self, name: &str) {
         self.ids.write().all.remove(name);
+    }
+
+    /// A keyspace has another name now, which that of another one may have been: nobody who looks finds neither.
+    pub(super) fn renamed(&self, from: &str, to: Arc<str>, id: KeyspaceId) {
+        let mut ids = self.ids.write();
+        ids.all.remove(from);
+        // The key too, as the name that handles get.
+        ids.all.remove(&to);
+        ids.all.insert(to, id);
     }
 
     /// A keyspace has this name now.

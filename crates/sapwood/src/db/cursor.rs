@@ -336,7 +336,7 @@ impl Snapshot {
     /// # Errors
     /// As [`Keyspace::get`].
     pub fn count(&self, keyspace: &Keyspace, bounds: impl KeyBounds) -> Result<u64> {
-        let (mut range, mut count) = (self.range(keyspace, bounds), 0);
+        let (mut range, mut count) = (self.range(keyspace, bounds).of_keys(), 0);
         while let Some(record) = range.next_ref() {
             record?;
             count += 1;

@@ -10,7 +10,7 @@ use crate::db::create_keyspaces::{Creation, check_name, provide_listed, publish_
 use crate::db::database::Database;
 use crate::db::engine::Engine;
 use crate::db::keyspace::Keyspace;
-use crate::db::large_values::create::{check_ordinary, is_hidden, with_chunks};
+use crate::db::large_values::create::{check_ordinary, with_chunks};
 use crate::error::{Error, Result};
 use crate::publish::{PublishContext, TreesChange};
 use crate::version::edit::{Edit, METADATA_MAX, TreeName};
@@ -21,7 +21,7 @@ impl Creation {
     fn drop_keyspace(&self, engine: &Engine, name: &str) -> Result<bool> {
         engine.health.check_writable()?;
         let _turn = self.turn.lock();
-        let Some((id, _)) = self.find_existing(engine, name) else { return Ok(false) };
+        let Some((id, _)) = self.find_shown(engine, name) else { return Ok(false) };
         let mut edit = Edit { dropped: with_chunks(&engine.state.load().version, id), ..Edit::default() };
         engine.note_events(&mut edit, None)?;
         // Transactions that have read of it are validated before that, or conflict.
@@ -38,7 +38,7 @@ impl Creation {
         engine.health.check_writable()?;
         check_name(to)?;
         let _turn = self.turn.lock();
-        let (id, _) = self.find_existing(engine, from).ok_or_else(|| self.no_keyspace(engine, from))?;
+        let (id, _) = self.find_shown(engine, from).ok_or_else(|| self.no_keyspace(engine, from))?;
         if self.find_existing(engine, to).is_some() {
             let reason = "there is a keyspace of this name";
             return Err(Error::BadName { name: to.into(), reason });
@@ -46,8 +46,7 @@ impl Creation {
         let metadata = engine.state.load().version.trees.get(&id).and_then(|tree| tree.metadata.clone());
         let to: Arc<str> = to.into();
         self.publish_name(engine, TreeName { id, name: Arc::clone(&to), metadata })?;
-        self.forget(from);
-        self.remember(to, id);
+        self.renamed(from, to, id);
         Ok(())
     }
 
@@ -56,7 +55,7 @@ impl Creation {
         engine.health.check_writable()?;
         check_name(to)?;
         let _turn = self.turn.lock();
-        let (id, _) = self.find_existing(engine, from).ok_or_else(|| self.no_keyspace(engine, from))?;
+        let (id, _) = self.find_shown(engine, from).ok_or_else(|| self.no_keyspace(engine, from))?;
         if from == to {
             return Ok(());
         }
@@ -73,9 +72,7 @@ impl Creation {
         engine
             .publisher
             .publish(edit, PublishContext { trees: TreesChange::Grown, ..PublishContext::default() })?;
-        self.forget(from);
-        self.forget(to);
-        self.remember(to.into(), id);
+        self.renamed(from, to.into(), id);
         Ok(())
     }
 
@@ -119,7 +116,7 @@ impl Database {
         if engine.health.is_closed() {
             return Err(Error::Closed);
         }
-        let found = self.handle.creation.find_existing(engine, name).filter(|(_, name)| !is_hidden(name));
+        let found = self.handle.creation.find_shown(engine, name);
         let Some((id, name)) = found else { return Ok(None) };
         check_ordinary(&engine.state.load().version, id)?;
         Ok(Some(Keyspace::new(Arc::clone(&self.handle), id, name)))

@@ -22,6 +22,7 @@
 
 use crate::background::Background;
 use crate::background::context::WorkContext;
+use crate::background::dropped::DroppedTrees;
 use crate::cache::pager::Pager;
 use crate::clock::Clock;
 use crate::commit::CommitPipeline;
@@ -171,6 +172,7 @@ impl Engine {
             progress: Arc::clone(&progress),
             pool: Arc::clone(&pool),
             clock: Arc::clone(&clock),
+            dropped: DroppedTrees::default(),
         };
         let background = Background::new(ctx, &commits);
         #[cfg(feature = "async")]

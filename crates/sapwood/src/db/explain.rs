@@ -202,7 +202,7 @@ impl Explanation {
         walk.go(&state, seq)?;
         let Walk { steps, requests, bytes, .. } = walk;
         let stored = state.get(&engine.pager, keyspace.id(), key, seq)?;
-        let value = keyspace.values().read_found(stored)?;
+        let value = keyspace.values().read_found(key, stored)?;
         Ok(Self { steps, value_bytes: value.map(|value| value.len() as u64), requests, bytes })
     }
 }

@@ -23,7 +23,7 @@ use crate::current_state::State;
 use crate::database_id::DatabaseId;
 use crate::db::database::Database;
 use crate::db::engine::Engine;
-use crate::db::merging::value_max;
+use crate::db::merging::merge_limits;
 use crate::db::open::{self, find_operators, has_current, missing};
 use crate::db::options::{Builder, REPLAYED_MAX};
 use crate::db::replay::check_record;
@@ -32,7 +32,7 @@ use crate::error::{DATA, Error, Result};
 use crate::followers::durable::Durable;
 use crate::followers::registration::Registration;
 use crate::lock_order::{RankedMutex, rank};
-use crate::merging::MergeOperators;
+use crate::merging::{MergeLimits, MergeOperators};
 use crate::operation::{Operation, Operations};
 use crate::opq::Opq;
 use crate::storage::slots::Slots;
@@ -81,7 +81,7 @@ pub(crate) struct Follower {
     encryption: Encryption,
     path: String,
     operators: MergeOperators,
-    value_max: usize,
+    merge_limits: MergeLimits,
     cursor: RankedMutex<rank::Refresh, Option<FollowCursor>>,
     needs: RankedMutex<rank::Registration, Needs>,
     is_over: RankedMutex<rank::Renewal, bool>,
@@ -147,7 +147,7 @@ pub(crate) fn open(volume: Arc<dyn Volume>, options: &Builder) -> Result<(Arc<En
         encryption: encryption.clone(),
         path: path.clone(),
         operators: options.merge_operators().clone(),
-        value_max: 0,
+        merge_limits: MergeLimits::default(),
         cursor: RankedMutex::new(None),
         needs: RankedMutex::new(Needs { registration, ..Needs::default() }),
         is_over: RankedMutex::new(false),
@@ -161,7 +161,7 @@ pub(crate) fn open(volume: Arc<dyn Volume>, options: &Builder) -> Result<(Arc<En
         let replayed = manifest::replay_until(&*volume, of, data_len, &Arc::default(), durable.epoch)?;
         Ok(Some((current, replayed.version)))
     })?;
-    follower.value_max = value_max(options.shares(current.span).value);
+    follower.merge_limits = merge_limits(&options.shares(current.span));
     let follower = Arc::new(follower);
     let engine = open::engine(&volume, (&current, &encryption), version, &Arc::default(), options, path)?;
     let explainer = Arc::clone(&follower);
@@ -312,7 +312,7 @@ impl Follower {
                 (replayed.version, replayed.len, slots)
             }
         };
-        find_operators(&mut version, &self.operators, (self.value_max, true))?;
+        find_operators(&mut version, &self.operators, (self.merge_limits, true))?;
         Ok((version, current, at, slots))
     }
 

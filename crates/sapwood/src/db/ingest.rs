@@ -88,6 +88,8 @@ impl Engine {
             from = self.background.cleanser.cleanse_some(writer, keyspace, at, u64::MAX)?;
         }
         let base = Arc::clone(&self.state.load().version);
+        // A drop waits for no writer. From here on the nodes go with the tree.
+        base.check_there(keyspace)?;
         let mut builder = VersionBuilder::begin(base, &self.pager, writer);
         let mut records = records.into_iter().peekable();
         bupdate(&mut builder, keyspace, &mut records, self.shares.node_len)?;
@@ -112,6 +114,8 @@ impl Engine {
             from = self.background.cleanser.cleanse_some(writer, keyspace, at, u64::MAX)?;
         }
         let base = Arc::clone(&self.state.load().version);
+        // A drop waits for no writer. From here on the nodes go with the tree.
+        base.check_there(keyspace)?;
         let mut builder = VersionBuilder::begin(base, &self.pager, writer);
         let records = UserIter::new(records).map_while(|(key, value)| sorted.check(key, value));
         let mut records = records.fuse().peekable();

@@ -245,7 +245,8 @@ impl Keyspace {
     /// [`Error::Corrupt`](crate::Error::Corrupt) if the device returned other data than was written; I/O
     /// errors; [`Error::KeyEmpty`](crate::Error::KeyEmpty) and [`Error::KeyTooLong`](crate::Error::KeyTooLong).
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        self.values.read_found(self.get_stored(key.as_ref())?)
+        let key = key.as_ref();
+        self.values.read_found(key, self.get_stored(key)?)
     }
 
     /// The value as it is stored.

@@ -5,7 +5,7 @@ use crate::durability::Durability;
 use crate::error::{Error, Result};
 use crate::expiry::DefaultTtl;
 use crate::merge::MergeOperator;
-use crate::merging::{Merging, OPERATOR_NAME_MAX};
+use crate::merging::{MergeLimits, Merging, OPERATOR_NAME_MAX};
 use crate::version::Tree;
 use std::sync::Arc;
 use std::time::Duration;
@@ -127,7 +127,7 @@ impl KeyspaceOptions {
     /// ```
     #[must_use]
     pub fn merge(mut self, operator: impl MergeOperator) -> Self {
-        self.merging = Some(Merging::new(Arc::new(operator), 0));
+        self.merging = Some(Merging::new(Arc::new(operator), MergeLimits::default()));
         self
     }
 

@@ -1,12 +1,12 @@
 //! Keyspaces with options: how they are created, and how options change.
 
-use crate::db::create_keyspaces::{Creation, TREE_LISTED, check_name, publish_listed};
+use crate::db::create_keyspaces::{Creation, Named, TREE_LISTED, check_name, publish_listed};
 use crate::db::database::Database;
 use crate::db::engine::Engine;
 use crate::db::keyspace::Keyspace;
 use crate::db::keyspace_options::KeyspaceOptions;
 use crate::db::large_values::create::check_ordinary;
-use crate::db::merging::value_max;
+use crate::db::merging::merge_limits;
 use crate::error::{Error, Result};
 use crate::version::Tree;
 use crate::version::edit::Edit;
@@ -18,11 +18,12 @@ const OPTIONS_LISTED: u64 = 32;
 
 impl Creation {
     /// The keyspace of this name, with these options: it is created, or its options are changed, if need be.
-    fn find_or_create_with(&self, engine: &Engine, name: &str, options: &KeyspaceOptions) -> Result<()> {
+    fn find_or_create_with(&self, engine: &Engine, name: &str, options: &KeyspaceOptions) -> Result<Named> {
         check_name(name)?;
         let _turn = self.turn.lock();
         let found = self.find_existing(engine, name);
-        if let Some((id, name)) = found {
+        if let Some((id, name)) = &found {
+            let id = *id;
             check_ordinary(&engine.state.load().version, id)?;
             let tree = engine.state.load().version.trees.get(&id).cloned();
             let stored = tree.as_ref().map_or_else(KeyspaceOptions::default, KeyspaceOptions::of);
@@ -40,7 +41,10 @@ impl Creation {
             if options.expiry().is_some() && stored.expiry().is_none() {
                 return Err(Error::NoExpiry { keyspace: name.to_string() });
             }
-            let ttl = options.expiry().filter(|asked| stored.expiry() != Some(*asked));
+            // Options that only say that records may expire say nothing of how long they live.
+            let ttl = options
+                .expiry()
+                .filter(|asked| asked.duration().is_some() && stored.expiry() != Some(*asked));
             let durability = options.own_durability().filter(|asked| stored.own_durability() != Some(*asked));
             let compression = options.own_compression().filter(|asked| stored.is_compressed_by() != *asked);
             let edit = Edit {
@@ -49,15 +53,20 @@ impl Creation {
                 durabilities: durability.map(|durability| (id, durability)).into_iter().collect(),
                 ..Edit::default()
             };
-            return if edit == Edit::default() { Ok(()) } else { publish_options(engine, edit) };
+            if edit != Edit::default() {
+                publish_options(engine, edit)?;
+            }
+        }
+        if let Some(found) = found {
+            return Ok(found);
         }
         engine.health.check_writable()?;
         let (name, id) = (Arc::<str>::from(name), self.next_id(engine)?);
-        let max = value_max(engine.shares.value);
+        let limits = merge_limits(&engine.shares);
         let edit = Edit {
             trees: vec![(id, Tree::empty(Arc::clone(&name)))],
             ttls: options.expiry().map(|ttl| (id, ttl)).into_iter().collect(),
-            merges: options.merging().map(|merging| (id, merging.of_at_most(max))).into_iter().collect(),
+            merges: options.merging().map(|merging| (id, merging.within(limits))).into_iter().collect(),
             durabilities: options.own_durability().map(|own| (id, own)).into_iter().collect(),
             compressions: self.compression_of(id, options.own_compression()).into_iter().collect(),
             clock: options.expiry().map(|_| engine.clock.now().max(1)),
@@ -65,8 +74,8 @@ impl Creation {
         };
         let operator = options.merging().map_or(0, |merging| merging.name().len());
         publish_listed(engine, edit, (name.len() + operator + TREE_LISTED) as u64 + OPTIONS_LISTED)?;
-        self.remember(name, id);
-        Ok(())
+        self.remember(Arc::clone(&name), id);
+        Ok((id, name))
     }
 }
 
@@ -99,11 +108,12 @@ impl Database {
     /// created without expiry, or without this merge operator. [`Error::BadOption`] for options that do not go together.
     pub fn keyspace_with(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
         self.handle.engine.health.check_process()?;
-        if options.say_something() {
-            options.check()?;
-            self.handle.creation.find_or_create_with(&self.handle.engine, name, &options)?;
+        if !options.say_something() {
+            return self.keyspace(name);
         }
-        self.keyspace(name)
+        options.check()?;
+        let (id, name) = self.handle.creation.find_or_create_with(&self.handle.engine, name, &options)?;
+        Ok(Keyspace::new(Arc::clone(&self.handle), id, name))
     }
 }
 

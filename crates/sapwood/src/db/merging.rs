@@ -4,27 +4,41 @@ use crate::db::batch::Batch;
 use crate::db::keyspace::Keyspace;
 use crate::db::transaction::Transaction;
 use crate::error::{Error, Result};
-use crate::merging::{Merging, OVERHEAD, PENDING, Part, Stored, is_operands, operands, whole};
+use crate::flow::shares::Shares;
+use crate::merging::{MergeLimits, Merging, OVERHEAD, PENDING, Part, Stored, is_operands, operands, whole};
 use crate::operation::put_merge;
 use std::sync::Arc;
 
-/// Most bytes of a value, where a stored one has no more than this.
-pub(super) fn value_max(stored_max: usize) -> usize {
-    stored_max.saturating_sub(OVERHEAD)
+pub(super) fn merge_limits(shares: &Shares) -> MergeLimits {
+    MergeLimits {
+        operand: shares.value.saturating_sub(OVERHEAD),
+        value: shares.stored_value.saturating_sub(OVERHEAD),
+    }
 }
 
 /// What is to be stored for an operand that is merged into what is written already, as nothing has a number yet.
-pub(super) fn merge_unnumbered(merging: &Merging, operand: &[u8], older: Option<&[u8]>) -> Result<Vec<u8>> {
+pub(super) fn merge_unnumbered(
+    merging: &Merging,
+    key: &[u8],
+    operand: &[u8],
+    older: Option<&[u8]>,
+) -> Result<Vec<u8>> {
     let of = |operand: &[u8]| operands([Part { first: PENDING, last: PENDING, operand }]);
     if let Some(Stored::Operands(parts)) = older.and_then(Stored::decode) {
-        let both = merging.combine(parts[0].operand, operand, merging.value_max());
+        let both = merging.combine(parts[0].operand, operand, merging.operand_max());
         let operator = || merging.name().to_owned();
         let reason = "together with what the transaction has merged already, it is too long or makes the operator panic";
         return both
             .map(|both| of(&both))
             .ok_or_else(|| Error::BadOperand { operator: operator(), reason: reason.into() });
     }
-    merging.read(&merging.lay(&of(operand), older)).map(whole)
+    let laid = merging.lay(&of(operand), older);
+    let value = merging.read(key, &laid)?;
+    // It is committed as a value, as if it had been inserted.
+    if value.len() > merging.operand_max() {
+        return Err(Error::ValueTooLong { len: value.len(), max: merging.operand_max() });
+    }
+    Ok(whole(value))
 }
 
 impl Keyspace {
@@ -125,7 +139,7 @@ impl Transaction {
         merging.check(operand)?;
         let stored = match self.written(keyspace, key) {
             None => operands([Part { first: PENDING, last: PENDING, operand }]),
-            Some(older) => merge_unnumbered(merging, operand, older.as_deref())?,
+            Some(older) => merge_unnumbered(merging, key, operand, older.as_deref())?,
         };
         self.write_merged(keyspace, key, &stored)
     }

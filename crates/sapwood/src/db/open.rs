@@ -23,13 +23,13 @@ use crate::cache::pager::{Pager, PagerMemory};
 use crate::clock::Clock;
 use crate::database_id::DatabaseId;
 use crate::db::engine::{Engine, EngineInit};
-use crate::db::merging::value_max;
+use crate::db::merging::merge_limits;
 use crate::db::options::Builder;
 use crate::db::replay::{Overflow, Replay, replay};
 use crate::encryption::{self, Encryption, EncryptionKey};
 use crate::error::{Error, KeyProblem, Result};
 use crate::followers::durable::Durable;
-use crate::merging::{MergeOperators, Merging};
+use crate::merging::{MergeLimits, MergeOperators, Merging};
 use crate::operation::SeqNo;
 use crate::publish::PublishContext;
 use crate::spans::span;
@@ -131,12 +131,12 @@ fn lock(volume: &dyn Volume, kind: LockKind, options: &Builder) -> Result<Lock> 
     }
 }
 
-/// Finds the operators that keyspaces merge by. Values have at most so many bytes. What only reads can do without: what has been
+/// Finds the operators that keyspaces merge by. What only reads can do without: what has been
 /// merged is there, and operands that wait are errors.
 pub(super) fn find_operators(
     version: &mut Version,
     operators: &MergeOperators,
-    (value_max, read_only): (usize, bool),
+    (limits, read_only): (MergeLimits, bool),
 ) -> Result<()> {
     let merging: Vec<_> = version.trees.iter().filter(|(_, tree)| tree.merging.is_some()).collect();
     let merging: Vec<_> = merging.into_iter().map(|(id, tree)| (id, tree.clone())).collect();
@@ -150,7 +150,7 @@ pub(super) fn find_operators(
                 return Err(Error::UnknownMergeOperator { keyspace, operator });
             }
         };
-        version.trees.insert(id, Tree { merging: Some(Merging::new(operator, value_max)), ..tree });
+        version.trees.insert(id, Tree { merging: Some(Merging::new(operator, limits)), ..tree });
     }
     Ok(())
 }
@@ -207,7 +207,7 @@ fn start(
     let read_only = options.is_read_only();
     let mut version = replayed.version.clone();
     let shares = options.shares(current.span);
-    find_operators(&mut version, options.merge_operators(), (value_max(shares.value), read_only))?;
+    find_operators(&mut version, options.merge_operators(), (merge_limits(&shares), read_only))?;
     let engine = engine(volume, (&current, &encryption), version, &slots, options, path)?;
     let (version, data) = (Arc::clone(&engine.state.load().version), engine.data);
     check_data_len(&**volume, data, &version)?;

@@ -118,7 +118,8 @@ impl Snapshot {
     /// # Errors
     /// As [`Keyspace::get`].
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        keyspace.values().read_found(self.get_stored(keyspace, key.as_ref())?)
+        let key = key.as_ref();
+        keyspace.values().read_found(key, self.get_stored(keyspace, key)?)
     }
 
     /// When the record of `key` expires, as [`Keyspace::expiry`]; `None` if there is no such record in the snapshot, or it has expired by
@@ -179,8 +180,8 @@ impl Snapshot {
         let found = || multi_get(pager, (&self.state, self.seq), keyspace.id(), &keys);
         let mut values = pager.latencies.timed(Timed::MultiGet, found)?;
         if !keyspace.values().are_plain() {
-            for value in &mut values {
-                *value = keyspace.values().read_found(value.take())?;
+            for (key, value) in keys.iter().zip(&mut values) {
+                *value = keyspace.values().read_found(key.as_ref(), value.take())?;
             }
         }
         Ok(values)

@@ -146,7 +146,8 @@ impl Transaction {
     /// # Errors
     /// As [`Keyspace::get`].
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        keyspace.values().read_found(self.get_stored(keyspace, key.as_ref())?)
+        let key = key.as_ref();
+        keyspace.values().read_found(key, self.get_stored(keyspace, key)?)
     }
 
     /// The value as it is stored.

@@ -42,8 +42,10 @@ pub(crate) struct Shares {
     pub batch: usize,
     /// The same of a batch that has the queue to itself ([`Shares::batch_max`]).
     large_batch: usize,
-    /// The maximum size of a value.
+    /// The maximum size of a value that is committed.
     pub value: usize,
+    /// The maximum size of one that is in the tree, whatever budget it was committed with.
+    pub stored_value: usize,
     pub node_len: NodeLen,
 }
 
@@ -54,6 +56,7 @@ impl Shares {
         let batch = (memory / 16).clamp(1 << 20, BATCH_MAX) as usize;
         let large_batch = queue.clamp(batch as u64, BATCH_MAX) as usize;
         let entry = crate::KEY_LEN_MAX + 64;
+        let stored_value = (16 << 20).min(span as usize / 4);
         Self {
             memory,
             queue: queue as usize,
@@ -65,7 +68,8 @@ impl Shares {
             history: (memory / 16) as usize,
             batch,
             large_batch,
-            value: (16 << 20).min(span as usize / 4).min(batch - entry),
+            value: stored_value.min(batch - entry),
+            stored_value,
             node_len: NodeLen {
                 leaf: leaf_len,
                 block: (2 << 10).min(4 * leaf_len),

@@ -84,7 +84,9 @@ fn take<I: Iterator<Item = Result<(Key, Value)>>>(mut range: Box<I>, count: usiz
             }
             last => {
                 let error = last.and_then(Result::err);
-                return Portion { records, error, is_last: true, range };
+                // A record that could not be merged is told in its place.
+                let is_last = !matches!(error, Some(Error::MergeFailed { .. }));
+                return Portion { records, error, is_last, range };
             }
         }
     }

@@ -146,6 +146,7 @@ impl Opq {
 mod tests {
     use super::*;
     use crate::merge::{AddU64, Append, MergeOperator};
+    use crate::merging::MergeLimits;
     use crate::operation::{KeyRange, Operation};
     use proptest::prelude::*;
     use std::ops::Bound;
@@ -154,7 +155,7 @@ mod tests {
     const MAIN: KeyspaceId = KeyspaceId(1);
 
     fn merging(operator: impl MergeOperator) -> Merging {
-        Merging::new(Arc::new(operator), 1 << 20)
+        Merging::new(Arc::new(operator), MergeLimits { operand: 1 << 20, value: 1 << 20 })
     }
 
     #[derive(Clone, Debug)]
@@ -238,7 +239,7 @@ mod tests {
                         None => leaf.clone(),
                         Some(change) => merging.lay_all([change.as_deref(), leaf.as_deref()]),
                     };
-                    let value = all.map(|all| merging.read(&all).expect("it was merged").to_vec());
+                    let value = all.map(|all| merging.read(&[key], &all).expect("it was merged").to_vec());
                     prop_assert_eq!(value, expected.clone());
                     Ok(())
                 };

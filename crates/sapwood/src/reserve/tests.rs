@@ -295,3 +295,39 @@ fn a_reserve_that_was_copied_as_a_hole_is_given_space() {
     }
     assert!(open().handle.engine.space.reserve.len() <= has);
 }
+
+/// Tells how short a file of this name was made.
+struct Shortened {
+    inner: Simulated,
+    shortest: AtomicU64,
+}
+
+impl psync::PassThrough for Shortened {
+    fn inner(&self) -> &dyn Volume {
+        &self.inner
+    }
+
+    fn resize(&self, file: FileId, len: u64) -> psync::Result<()> {
+        self.shortest.fetch_min(len, SeqCst);
+        self.inner().resize(file, len)
+    }
+}
+
+/// Another program would take the space.
+#[test]
+fn on_a_full_disk_a_reserve_that_has_its_space_keeps_it() {
+    let inner = Simulated::new(1);
+    let volume = Arc::new(Shortened { inner: inner.clone(), shortest: AtomicU64::new(u64::MAX) });
+    let reserve = Reserve::new(Arc::clone(&volume) as Arc<dyn Volume>);
+    reserve.grow(0).unwrap();
+    let len = reserve.len();
+    reserve.close();
+    let reserve = Reserve::new(Arc::clone(&volume) as Arc<dyn Volume>);
+    reserve.find();
+    assert_eq!(reserve.len(), len);
+    inner.set_capacity(inner.used());
+    reserve.note_version(0, len);
+    assert!(matches!(reserve.grow(0), Err(Error::DiskFull(_))));
+    assert_eq!(reserve.len(), len);
+    assert!(volume.shortest.load(SeqCst) >= len, "it was cut");
+}

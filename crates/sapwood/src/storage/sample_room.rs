@@ -63,11 +63,13 @@ impl SampleRoom {
         }
         if holders.bytes() + bytes > self.most {
             let old_before = holders.offered.saturating_sub(OLD * self.most as u64);
-            let oldest = holders.all.iter().enumerate().min_by_key(|(_, holder)| holder.last);
+            // Not this keyspace itself, whose lock this thread has, and which would stay the oldest.
+            let is_own = |holder: &Holder| std::ptr::eq(holder.training.as_ptr(), Arc::as_ptr(training));
+            let others = holders.all.iter().enumerate().filter(|(_, holder)| !is_own(holder));
+            let oldest = others.min_by_key(|(_, holder)| holder.last);
             let Some((index, oldest)) = oldest.filter(|(_, holder)| holder.last < old_before) else {
                 return false;
             };
-            // Not of this keyspace, whose lock this thread has.
             let oldest = oldest.training.upgrade();
             let Some(mut forgotten) = oldest.as_ref().map(|training| training.try_lock()).unwrap_or_default()
             else {
@@ -108,6 +110,29 @@ mod tests {
         format!("{number} events of user {} were seen by {}, ", number % 97, number.wrapping_mul(7))
             .repeat(20)
             .into_bytes()
+    }
+
+    /// One that was full when others came is the oldest of them.
+    #[cfg(feature = "zstd")]
+    #[test]
+    fn the_oldest_gets_room_from_the_others_once_it_is_busy() {
+        let room = SampleRoom::new(256 << 10);
+        let [one, other]: [Arc<SharedTraining>; 2] = Default::default();
+        let mut number = 0;
+        for (keyspace, share) in [(&one, 2), (&other, 1)] {
+            let before = room.taken();
+            while room.taken() < before + (room.most() - before) / share && number < 100_000 {
+                let taken = room.taken();
+                Training::see(keyspace, &leaf(number), &room, 3);
+                number += 1;
+                if share == 1 && room.taken() > room.most() - 8192 && room.taken() == taken {
+                    break;
+                }
+            }
+        }
+        assert!(one.lock().sampled() > 0 && other.lock().sampled() > 0);
+        (number..number + 20_000).for_each(|number| Training::see(&one, &leaf(number), &room, 3));
+        assert!(one.lock().dictionary().is_some(), "{} of {} bytes", room.taken(), room.most());
     }
 
     /// Keyspaces that are written to once must not keep others from their dictionaries, nor take memory each.

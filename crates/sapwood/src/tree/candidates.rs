@@ -70,6 +70,10 @@ pub(crate) fn paid(
         let Some((area, address)) = version.logs.get(id).zip(version.table.address(id)) else { continue };
         let block = pager.fetch_one(&version.segments, id, address, Keep::Long)?;
         let view = TreeView { pager, version, keyspace: block.name().keyspace };
+        // What is dropped is taken apart as it is.
+        if !version.trees.contains(&view.keyspace) {
+            continue;
+        }
         let (leaves, pieces) = (view.leaf_bytes(&block), area.bytes());
         let next = Charge::of(leaves, pieces, area.run_count());
         // Sorted by a separator inside the block, since the first one is empty. A block of one leaf has no

@@ -232,12 +232,15 @@ impl<'a> VersionBuilder<'a> {
         position.map(|_| stored_len as u64)
     }
 
-    /// The dictionary of a keyspace, which comes into the manifest with the edit if it is new.
+    /// The dictionary of a keyspace, which comes into the manifest with the edit if it is new, or if it may not be there any more: that of a
+    /// tree without nodes goes as soon as its keyspace is dropped, also while nodes are written for it.
     fn dictionary(&mut self, keyspace: KeyspaceId, compressor: &Compressor) -> Option<Arc<Dictionary>> {
-        if let Some(found) = self.base.segments.dictionaries.get(keyspace) {
-            return Some(Arc::clone(found));
+        let found = self.base.segments.dictionaries.get(keyspace).cloned();
+        let is_safe = self.base.trees.get(&keyspace).is_some_and(|tree| tree.root.is_some());
+        if found.is_some() && is_safe {
+            return found;
         }
-        let trained = compressor.trained()?;
+        let trained = found.or_else(|| compressor.trained())?;
         if !self.edit.dictionaries.iter().any(|(id, _)| *id == keyspace) {
             self.edit.dictionaries.push((keyspace, Arc::clone(&trained)));
         }

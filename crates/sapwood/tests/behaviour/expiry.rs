@@ -326,6 +326,42 @@ fn a_clock_that_goes_back_revives_nothing() {
 }
 
 /// Nothing else is written, and no reader comes.
+/// Also if nothing was written after it had expired.
+#[test]
+fn what_has_expired_does_not_come_back_after_closing() {
+    let (volume, time) = (Simulated::new(1), Time::new());
+    let early = time.now();
+    let db = time.open(&volume);
+    let keyspace = db.keyspace_with("main", expiring()).expect("a keyspace");
+    keyspace.insert_expiring("k", "v", after(1000)).expect("inserts");
+    db.flush().expect("flushes");
+    drop(keyspace);
+    db.close().expect("closes");
+    let db = time.open(&volume);
+    time.pass(2000);
+    assert!(keys(db.keyspace("main").expect("a keyspace").iter()).is_empty());
+    db.close().expect("closes");
+    time.set(early);
+    assert!(keys(time.open(&volume).keyspace("main").expect("a keyspace").iter()).is_empty());
+}
+
+#[test]
+fn options_that_only_say_that_records_expire_change_no_life() {
+    let (volume, time) = (Simulated::new(1), Time::new());
+    let db = time.open(&volume);
+    let keyspace = db.keyspace_with("main", expiring()).expect("a keyspace");
+    keyspace.set_time_to_live(Some(Duration::from_secs(3600))).expect("sets");
+    drop(keyspace);
+    db.close().expect("closes");
+    let db = time.open(&volume);
+    let keyspace = db.keyspace_with("main", expiring()).expect("a keyspace");
+    keyspace.insert("k", "v").expect("inserts");
+    assert_eq!(keyspace.expiry("k").expect("reads"), Some(Expiry::At(at(time.now() + 3_600_000))));
+    keyspace.set_time_to_live(None).expect("sets");
+    keyspace.insert("k", "v").expect("inserts");
+    assert_eq!(keyspace.expiry("k").expect("reads"), Some(Expiry::Never));
+}
+
 #[test]
 fn the_space_of_what_has_expired_comes_back() {
     the_space_comes_back(Compression::None, 50);

@@ -338,3 +338,66 @@ fn a_keyspace_younger_than_a_snapshot_is_empty_in_it() {
         assert_eq!(db.keyspace("younger").expect("a keyspace").iter().count(), 1);
     }
 }
+
+/// Each creates it with its options, or finds it with them.
+#[test]
+fn options_are_those_of_the_keyspace_that_was_found_or_made() {
+    let db = open(&Simulated::new(1));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                db.drop_keyspace("k").expect("drops");
+            }
+        });
+        for _ in 0..300 {
+            let keyspace = db.keyspace_with("k", KeyspaceOptions::new().expiring()).expect("is made");
+            match keyspace.options() {
+                Ok(options) => assert!(options.is_expiring()),
+                Err(error) => assert!(matches!(error, Error::KeyspaceDropped { .. }), "{error}"),
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_keyspace_that_is_replaced_is_there_at_any_moment() {
+    let db = open(&Simulated::new(1));
+    db.keyspace("ships").expect("is made");
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let looks = scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                assert!(db.keyspace_if_exists("ships").expect("looks").is_some());
+            }
+        });
+        for _ in 0..500 {
+            db.keyspace("ships.new").expect("is made");
+            db.replace_keyspace("ships.new", "ships").expect("replaces");
+        }
+        is_over.store(true, Ordering::Relaxed);
+        looks.join().expect("it is there");
+    });
+}
+
+/// The pieces of large values lie in a keyspace of the store's own.
+#[test]
+fn what_only_the_store_knows_of_cannot_be_dropped_or_renamed() {
+    let db = open(&Simulated::new(1));
+    let photos = db.large_values("photos").expect("is made");
+    photos.insert("fram", [7; 100_000]).expect("inserts");
+    db.keyspace("photos (chunks)").expect("is made");
+    let hidden = "\u{1}chunks of 1";
+    assert!(!db.drop_keyspace(hidden).expect("there is none"));
+    assert!(matches!(db.rename_keyspace(hidden, "x"), Err(Error::NoKeyspace { .. })));
+    assert!(matches!(db.replace_keyspace(hidden, "x"), Err(Error::NoKeyspace { .. })));
+    assert_eq!(photos.get("fram").expect("reads").expect("is there").len(), 100_000);
+    // Nor has it the name of another in the statistics.
+    let text = db.stats().to_prometheus();
+    let mut samples: Vec<_> = text.lines().filter(|line| line.contains("keyspace_records{")).collect();
+    let all = samples.len();
+    samples.sort_unstable();
+    samples.dedup_by_key(|line| line.split('}').next().expect("a label").to_owned());
+    assert_eq!((all, samples.len()), (3, 3), "{text}");
+}

@@ -97,6 +97,8 @@ macro_rules! prefix {
             AsPrefix<($($key,)* $last, $($more,)*)> for ($($as_key,)* $as_last,)
         {
             fn encode_prefix(&self, bytes: &mut Vec<u8>) {
+                // As bytes, such a key begins others that are none of these parts.
+                const { assert!($last::IS_PREFIX_FREE, "`Verbatim` is found by its start: use `StartsWith`") }
                 $(self.$index.encode_key(bytes);)*
                 self.$last_index.encode_key(bytes);
             }

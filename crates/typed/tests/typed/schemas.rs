@@ -127,6 +127,21 @@ fn a_database_that_is_read_only_is_read() {
     refused(db.typed::<String, u32>("ships"));
 }
 
+/// They could be written, and never read.
+#[test]
+fn values_that_cannot_be_read_again_are_refused_at_opening() {
+    #[derive(serde::Serialize, serde::Deserialize)]
+    #[serde(untagged)]
+    enum Either {
+        Number(u8),
+        Text(String),
+    }
+    let db = new();
+    assert!(matches!(db.typed::<String, Either>("x"), Err(Error::Encode { .. })));
+    assert!(matches!(db.typed::<String, Vec<Either>>("x"), Err(Error::Encode { .. })));
+    assert!(!db.contains_keyspace("x"));
+}
+
 #[test]
 fn records_of_other_types_are_errors_that_say_where() {
     let db = new();

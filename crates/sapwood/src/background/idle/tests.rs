@@ -367,6 +367,36 @@ fn layers_that_scans_have_paid_for_are_merged_first_and_cleansed_later() {
     db.check().unwrap();
 }
 
+/// A drop waits for no work. What scans have paid for goes with the tree.
+#[test]
+fn blocks_of_a_dropped_keyspace_are_not_cleansed_for_scans() {
+    let shared: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+    let db = Database::builder().memory(16 << 20).background_threads(0).open_on(shared).unwrap();
+    let keyspace = db.keyspace("main").unwrap();
+    let change = |numbers: std::iter::StepBy<std::ops::Range<u32>>| {
+        numbers.for_each(|number| keyspace.insert(number.to_be_bytes(), [7; 200]).unwrap());
+        db.flush().unwrap();
+    };
+    change((0..RECORDS).step_by(1));
+    (0..6).for_each(|from| change((from..RECORDS).step_by(91)));
+    let engine = &db.handle.engine;
+    while !engine.pager.read_costs.has_listed() {
+        for from in (0..RECORDS).step_by(100) {
+            assert_eq!(keyspace.range(from.to_be_bytes()..).take(20).count(), 20);
+        }
+    }
+    let mut listed = engine.pager.read_costs.take_listed().into_iter().peekable();
+    assert!(db.drop_keyspace("main").unwrap());
+    while listed.peek().is_some() {
+        let mut guard = engine.writer().lock(Need::default()).unwrap();
+        engine.background.cleanser.cleanse_listed_or_poison(guard.get().unwrap(), &mut listed).unwrap();
+    }
+    let other = db.keyspace("other").unwrap();
+    other.insert("k", "v").unwrap();
+    db.compact().unwrap();
+    assert!(other.contains("k").unwrap());
+}
+
 /// It may be at that for long, and meanwhile no other work gives back what a queue has left.
 #[test]
 fn what_a_queue_has_left_goes_back_while_scans_pay() {

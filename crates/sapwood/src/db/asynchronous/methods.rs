@@ -36,7 +36,7 @@ impl Keyspace {
     /// As [`Keyspace::get`].
     pub fn get_async(&self, key: impl AsRef<[u8]>) -> Waiting<Option<Value>> {
         let (keyspace, key) = (self.clone(), Bytes::copy_from_slice(key.as_ref()));
-        Waiting::get(self, move || {
+        Waiting::get(self, &key.clone(), move || {
             let handle = Arc::clone(keyspace.handle());
             begin_get(&Snapshot::new(handle), &keyspace, key, Moment::Any)
         })
@@ -89,7 +89,7 @@ impl Snapshot {
     pub fn get_async(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Waiting<Option<Value>> {
         let (snapshot, key) = (self.clone(), Bytes::copy_from_slice(key.as_ref()));
         let of = keyspace.clone();
-        Waiting::get(keyspace, move || begin_get(&snapshot, &of, key, Moment::Snapshot))
+        Waiting::get(keyspace, &key.clone(), move || begin_get(&snapshot, &of, key, Moment::Snapshot))
     }
 
     /// As [`multi_get`](Self::multi_get), for a task: see [`Keyspace::multi_get_async`]. Needs the feature `async`.

@@ -5,7 +5,7 @@ use crate::db::database::Handle;
 use crate::db::keyspace::Keyspace;
 use crate::error::Result;
 use crate::pool::{Pool, Task};
-use crate::value::Value;
+use crate::value::{Key, Value};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -40,6 +40,8 @@ pub(crate) enum Host {
     Database(#[expect(dead_code, reason = "it is only held")] Arc<Handle>),
     /// Names itself in errors.
     Keyspace(Keyspace),
+    /// The same of one record, whose key is named too.
+    Record(Keyspace, Key),
 }
 
 type Begin<T> = Box<dyn FnOnce() -> Stage<T> + Send + Sync>;
@@ -83,13 +85,20 @@ impl Waiting<Option<Value>> {
     /// A get, which finds the value as it is stored.
     pub(crate) fn get(
         keyspace: &Keyspace,
+        key: &[u8],
         begin: impl FnOnce() -> Stage<Option<Value>> + Send + Sync + 'static,
     ) -> Self {
         let read = |host: &Host, stored: Option<Value>| match host {
-            Host::Keyspace(keyspace) => keyspace.values().read_found(stored),
+            Host::Keyspace(keyspace) => keyspace.values().read_found(&[], stored),
+            Host::Record(keyspace, key) => keyspace.values().read_found(key, stored),
             Host::Database(_) => Ok(stored),
         };
-        Self { stage: Stage::New(Box::new(begin)), read, host: Host::Keyspace(keyspace.clone()) }
+        let host = match keyspace.values().merging() {
+            None => Host::Keyspace(keyspace.clone()),
+            // Only what cannot be merged names its key.
+            Some(_) => Host::Record(keyspace.clone(), Key::from(key)),
+        };
+        Self { stage: Stage::New(Box::new(begin)), read, host }
     }
 }
 
@@ -114,7 +123,7 @@ impl<T> Future for Waiting<T> {
         self.stage = Stage::Over;
         let result = result.and_then(|found| (self.read)(&self.host, found));
         Poll::Ready(result.map_err(|error| match &self.host {
-            Host::Keyspace(keyspace) => keyspace.named(error),
+            Host::Keyspace(keyspace) | Host::Record(keyspace, _) => keyspace.named(error),
             Host::Database(_) => error,
         }))
     }

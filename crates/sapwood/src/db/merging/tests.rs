@@ -279,6 +279,38 @@ impl PassThrough for Gated {
     }
 }
 
+/// A merge waits for the device, but not with what other commits need.
+#[test]
+fn a_merge_that_waits_for_a_sync_holds_up_no_other_commit() {
+    let volume = Simulated::new(1);
+    let gated = Arc::new(Gated { inner: volume, gate: Mutex::default() });
+    let builder = Database::builder().memory(4 << 20).background_threads(0);
+    let db = builder.open_on(gated.clone() as Arc<dyn Volume>).unwrap();
+    let (keyspace, other) = (appending(&db), db.keyspace("other").unwrap());
+    let (begins, has_begun) = channel();
+    let (opens, is_open) = channel();
+    *gated.gate.lock().unwrap() = Some((begins, is_open));
+    std::thread::scope(|scope| {
+        let durable = scope.spawn(|| other.insert("durable", "").unwrap());
+        has_begun.recv().unwrap();
+        let buffered = keyspace.with_durability(Durability::Buffered);
+        let merging = scope.spawn(move || buffered.merge("k", "a").unwrap());
+        while db.handle.engine.commits.queues.wanted.load(std::sync::atomic::Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        let passing =
+            scope.spawn(|| other.with_durability(Durability::Buffered).insert("passes", "").unwrap());
+        let began = Instant::now();
+        while !passing.is_finished() && began.elapsed() < Duration::from_secs(10) {
+            std::thread::yield_now();
+        }
+        let (has_passed, has_merged) = (passing.is_finished(), merging.is_finished());
+        opens.send(()).unwrap();
+        durable.join().unwrap();
+        assert!(has_passed && !has_merged, "{has_passed}, {has_merged}");
+    });
+}
+
 /// What passes by a commit that is being synced is visible before it, and behind it in the log: its operations have other numbers
 /// there than in the queue. The log is replayed over a part of what the queue has brought to the trees.
 #[test]
@@ -363,6 +395,105 @@ fn options_say_by_what_a_keyspace_merges() {
     assert!(matches!(hits.get("k"), Err(Error::MergeFailed { .. })));
     hits.insert("k", 1u64.to_be_bytes()).unwrap();
     assert_eq!(hits.get("k").unwrap().as_deref(), Some(&1u64.to_be_bytes()[..]));
+}
+
+/// What was committed with a large budget is read, and made a value, with a small one.
+#[test]
+fn a_smaller_budget_destroys_no_value() {
+    let volume = Simulated::new(1);
+    let open = |memory: u64, read_only: bool| {
+        let shared = Arc::new(volume.clone()) as Arc<dyn Volume>;
+        let builder = Database::builder().memory(memory).background_threads(0).read_only(read_only);
+        builder.durability(Durability::Buffered).open_on(shared).unwrap()
+    };
+    let long = vec![b'l'; 5 << 20];
+    let expected = [&long[..], b"x"].concat();
+    {
+        let db = open(256 << 20, false);
+        let keyspace = appending(&db);
+        for key in ["flushed", "waits"] {
+            keyspace.insert(key, &long).unwrap();
+        }
+        keyspace.merge("waits", "x").unwrap();
+        db.close().unwrap();
+    }
+    {
+        let db = open(4 << 20, false);
+        let keyspace = appending(&db);
+        let refused = keyspace.insert("long", &long);
+        assert!(matches!(refused, Err(Error::ValueTooLong { .. })));
+        keyspace.merge("flushed", "x").unwrap();
+        assert_eq!(keyspace.get("flushed").unwrap().as_deref(), Some(&expected[..]));
+        // Those of a transaction are committed as what was inserted is.
+        let half = vec![b'h'; 700 << 10];
+        let refused = db.transact(|tx| {
+            tx.insert(&keyspace, "halves", &half)?;
+            tx.merge(&keyspace, "halves", &half)
+        });
+        assert!(matches!(refused, Err(Error::ValueTooLong { .. })), "{refused:?}");
+        db.flush().unwrap();
+        db.compact().unwrap();
+        db.close().unwrap();
+    }
+    for (memory, read_only) in [(4 << 20, true), (256 << 20, false)] {
+        let db = open(memory, read_only);
+        let keyspace = db.keyspace("main").unwrap();
+        for key in ["flushed", "waits"] {
+            assert_eq!(keyspace.get(key).unwrap().as_deref(), Some(&expected[..]), "{key}, {memory}");
+        }
+    }
+}
+
+/// One that could not be merged is told where it lies, and keeps nobody from the others.
+#[test]
+fn records_beside_one_that_cannot_be_merged_are_reached() {
+    let volume = Simulated::new(1);
+    let db = open(&volume);
+    let hits = db.keyspace_with("hits", KeyspaceOptions::new().merge(AddU64)).unwrap();
+    for key in ["b", "d"] {
+        hits.insert(key, "no number").unwrap();
+    }
+    for key in ["a", "b", "c", "d", "e"] {
+        hits.merge(key, 1u64.to_be_bytes()).unwrap();
+    }
+    let shown = |item: crate::Result<(crate::Key, crate::Value)>| match item {
+        Ok((key, value)) => format!("{}={}", String::from_utf8_lossy(&key), value[7]),
+        Err(Error::MergeFailed { key, .. }) => format!("{}?", String::from_utf8_lossy(&key)),
+        Err(error) => panic!("{error}"),
+    };
+    let expected = ["a=1", "b?", "c=1", "d?", "e=1"];
+    for flushed in [false, true] {
+        if flushed {
+            db.flush().unwrap();
+        }
+        assert_eq!(hits.iter().map(shown).collect::<Vec<_>>(), expected);
+        assert!(hits.iter().rev().map(shown).eq(expected.iter().rev().copied()));
+        assert_eq!(hits.count(..).unwrap(), 5);
+        let keys = hits.iter().keys().collect::<crate::Result<Vec<_>>>().unwrap();
+        assert_eq!(keys, ["a", "b", "c", "d", "e"]);
+        let told = |error: Error| matches!(error, Error::MergeFailed { key, .. } if key == "b");
+        assert!(told(hits.get("b").unwrap_err()));
+        assert!(told(hits.multi_get(["a", "b"]).unwrap_err()));
+        #[cfg(feature = "async")]
+        {
+            use futures_util::StreamExt;
+            assert!(told(futures_executor::block_on(hits.get_async("b")).unwrap_err()));
+            let stream = hits.iter().into_stream().map(shown).collect::<Vec<_>>();
+            assert_eq!(futures_executor::block_on(stream), expected);
+        }
+        let mut tx = db.transaction().unwrap();
+        assert_eq!(tx.iter(&hits).map(shown).collect::<Vec<_>>(), expected);
+        // What it has written itself counts.
+        tx.remove(&hits, "b").unwrap();
+        tx.insert(&hits, "d", 7u64.to_be_bytes()).unwrap();
+        tx.merge(&hits, "c", 1u64.to_be_bytes()).unwrap();
+        let own = ["a=1", "c=2", "d=7", "e=1"];
+        assert_eq!(tx.iter(&hits).map(shown).collect::<Vec<_>>(), own);
+        assert!(tx.iter(&hits).rev().map(shown).eq(own.iter().rev().copied()));
+        tx.remove_range(&hits, ..).unwrap();
+        tx.insert(&hits, "z", 1u64.to_be_bytes()).unwrap();
+        assert_eq!(tx.iter(&hits).map(shown).collect::<Vec<_>>(), ["z=1"]);
+    }
 }
 
 struct Own;

@@ -102,16 +102,18 @@ impl Transaction {
                 if let (Some(operands), Some(_)) = (value.clone().filter(|value| is_operands(value)), merging)
                 {
                     self.reads.lock().add_key(keyspace.id(), key);
-                    let (snapshot, of, key) = (self.snapshot.clone(), keyspace.clone(), key.to_vec());
+                    let (snapshot, of, own_key) = (self.snapshot.clone(), keyspace.clone(), key.to_vec());
                     let readers = &keyspace.handle().engine.tasks.readers;
                     let laid = move |giver: Giver<Option<Value>>| {
-                        let laid = Self::laid_over(&of, &operands, || snapshot.get_stored(&of, &key));
+                        let laid = Self::laid_over(&of, &operands, || snapshot.get_stored(&of, &own_key));
                         giver.give(laid.map(|laid| laid.map(Value::from)));
                     };
                     let readers = Arc::clone(readers);
-                    return Waiting::get(keyspace, move || Stage::work(&readers, "a get of a task", laid));
+                    return Waiting::get(keyspace, key, move || {
+                        Stage::work(&readers, "a get of a task", laid)
+                    });
                 }
-                return Waiting::get(keyspace, || Stage::ready(Ok(value)));
+                return Waiting::get(keyspace, key, || Stage::ready(Ok(value)));
             }
             self.reads.lock().add_key(keyspace.id(), key);
         }

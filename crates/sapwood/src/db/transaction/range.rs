@@ -12,11 +12,11 @@ use crate::conflict::read_set::{End, OpenRangeId, ReadSet};
 use crate::db::keyspace::Keyspace;
 use crate::db::snapshot::Snapshot;
 use crate::db::transaction::writes::Written;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::expiry::StoredValues;
 use crate::iter::Range;
 use crate::lock_order::{RankedMutex, rank};
-use crate::merging::{is_operands, whole};
+use crate::merging::is_operands;
 use crate::operation::KeyspaceId;
 use crate::tree::range::Direction;
 use crate::value::{Key, Value};
@@ -49,12 +49,13 @@ use std::sync::Arc;
 /// ```
 #[must_use = "iterators do nothing until they are used"]
 pub struct TransactionRange {
+    /// Of values as they are stored: what the transaction has written counts before they are looked at.
     snapshot: Range,
     written: Arc<Written>,
     /// What is left of `written`.
     low: Bound<Bytes>,
     high: Bound<Bytes>,
-    /// Taken from the snapshot and not returned yet.
+    /// Taken from the snapshot and not returned yet, as stored.
     front: Option<(Key, Value)>,
     back: Option<(Key, Value)>,
     reads: Arc<RankedMutex<rank::ReadSet, ReadSet>>,
@@ -89,7 +90,18 @@ impl TransactionRange {
     ) -> Self {
         let id = reads.lock().open_range(keyspace, &low, &high);
         let (front, back, is_over) = (None, None, false);
-        Self { snapshot, written, low, high, front, back, reads: Arc::clone(reads), id, is_over, values }
+        Self {
+            snapshot: snapshot.as_stored(),
+            written,
+            low,
+            high,
+            front,
+            back,
+            reads: Arc::clone(reads),
+            id,
+            is_over,
+            values,
+        }
     }
 
     /// The rest of the range as a stream, in ascending order. Needs the feature `async`.
@@ -113,7 +125,17 @@ impl TransactionRange {
         crate::RangeStream::new(self, host)
     }
 
+    /// The next record that has not expired.
     fn step(&mut self, end: End) -> Result<Option<(Key, Value)>> {
+        loop {
+            let Some((key, stored)) = self.step_stored(end)? else { return Ok(None) };
+            if let Some(value) = self.values.read(&key, stored)? {
+                return Ok(Some((key, value)));
+            }
+        }
+    }
+
+    fn step_stored(&mut self, end: End) -> Result<Option<(Key, Value)>> {
         loop {
             let (own, other) = match end {
                 End::Front => (&mut self.front, &mut self.back),
@@ -163,16 +185,11 @@ impl TransactionRange {
                 End::Back => self.high = Bound::Excluded(key.clone()),
             }
             let change = change.map(|stored| match self.values.merging() {
-                Some(merging) if is_operands(&stored) => {
-                    let older = beneath.map(|value| whole(&value));
-                    merging.lay(&stored, older.as_deref()).into()
-                }
+                Some(merging) if is_operands(&stored) => merging.lay(&stored, beneath.as_deref()).into(),
                 _ => stored,
             });
-            if let Some(stored) = change
-                && let Some(value) = self.values.read(Value(stored))?
-            {
-                return Ok(Some((Value(key), value)));
+            if let Some(stored) = change {
+                return Ok(Some((Value(key), Value(stored))));
             }
         }
     }
@@ -183,11 +200,13 @@ impl TransactionRange {
         }
         let next = self.step(end);
         match &next {
-            Ok(Some((key, _))) => self.reads.lock().advance(self.id, end, &key.0),
+            Ok(Some((key, _))) | Err(Error::MergeFailed { key, .. }) => {
+                self.reads.lock().advance(self.id, end, &key.0);
+            }
             Ok(None) => self.reads.lock().exhaust(self.id),
             Err(_) => {}
         }
-        self.is_over = !matches!(next, Ok(Some(_)));
+        self.is_over = !matches!(next, Ok(Some(_)) | Err(Error::MergeFailed { .. }));
         next.transpose()
     }
 }
