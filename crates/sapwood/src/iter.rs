@@ -159,7 +159,7 @@ impl Range {
     }
 
     /// The same with values as they are stored, also expired ones.
-    pub(crate) fn as_stored(mut self) -> Self {
+    pub(crate) fn with_stored_values(mut self) -> Self {
         self.values = StoredValues::as_stored();
         self
     }

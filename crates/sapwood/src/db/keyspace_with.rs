@@ -143,7 +143,8 @@ impl Keyspace {
 #[cfg(test)]
 mod tests {
     use crate::storage::compressed::{StoredNode, is_compressed};
-    use crate::{Builder, Compression, Database, Error, KeyspaceOptions};
+    use crate::{Builder, Change, Compression, Database, Error, KeyspaceOptions};
+    use bytes::Bytes;
     use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
     use std::collections::BTreeMap;
     use std::sync::Arc;
@@ -218,6 +219,44 @@ mod tests {
         assert_eq!(dictionaries(&db), 0);
         db.close().unwrap();
         assert_eq!(dictionaries(&open(&volume)), 0);
+    }
+
+    /// Nodes that are written beside the drop are compressed with it, until they are taken apart.
+    #[test]
+    fn a_dictionary_stays_while_nodes_are_written_for_a_keyspace_that_is_dropped() {
+        let volume = Simulated::new(1);
+        let builder = Database::builder().memory(4 << 20).background_threads(0).keep_changes(1 << 20);
+        let db = builder.open_on(Arc::new(volume.clone()) as Arc<dyn Volume>).unwrap();
+        let options = KeyspaceOptions::new().compression(Compression::ZstdDictionary { level: 1 });
+        let keyspace = db.keyspace_with("main", options).unwrap();
+        let records = || (0..60_000u32).map(|number| (number.to_be_bytes(), value(number)));
+        records().for_each(|(key, value)| keyspace.insert(key, value).unwrap());
+        keyspace.remove_range(..).unwrap();
+        db.compact().unwrap();
+        let engine = &db.handle.engine;
+        let version = Arc::clone(&engine.state.load().version);
+        assert!(version.segments.dictionaries.get(keyspace.id()).is_some());
+        assert!(version.trees.get(&keyspace.id()).unwrap().root.is_none());
+        let (_, position) = db.snapshot_for_changes().unwrap();
+        let drop_it = || {
+            std::thread::scope(|scope| scope.spawn(|| db.drop_keyspace("main").unwrap()).join().unwrap());
+        };
+        let mut has_begun = false;
+        let records = records().map(|(key, value)| {
+            if !std::mem::replace(&mut has_begun, true) {
+                drop_it();
+            }
+            (Bytes::copy_from_slice(&key), Bytes::from(value))
+        });
+        engine.ingest(keyspace.id(), || Ok(None), records).unwrap();
+        assert!(engine.state.load().version.dropped.contains(&keyspace.id()));
+        db.check().unwrap();
+        // Nobody is told of records of a keyspace that is gone.
+        let told: Vec<_> = db.changes(&position).unwrap().map(|change| change.unwrap()).collect();
+        assert!(matches!(told[..], [Change::KeyspaceDropped { .. }]), "{told:?}");
+        db.compact().unwrap();
+        assert_eq!(engine.state.load().version.segments.dictionaries.iter().count(), 0);
+        db.check().unwrap();
     }
 
     #[test]

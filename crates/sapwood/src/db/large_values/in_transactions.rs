@@ -91,6 +91,13 @@ impl Transaction {
         {
             return Err(Error::StagedTwice);
         }
+        // A commit is visible before its thread has noted it. One that is not yet conflicts with this transaction, which reads the key.
+        if let Some(id) = staging.head.id()
+            && self.written(&staging.chunks, &id.begun()).is_none()
+            && !staging.chunks.contains(id.begun())?
+        {
+            return Err(Error::StagedTwice);
+        }
         self.write_all_or_none(|tx| {
             tx.remove_chunks_of(&staging.heads, &staging.chunks, &staging.key, staging.head.id())?;
             tx.insert(&staging.heads, &staging.key, staging.head.encode())?;

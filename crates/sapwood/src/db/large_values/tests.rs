@@ -8,6 +8,7 @@ use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use std::io::{Read, Seek, SeekFrom};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 fn builder() -> Builder {
     Database::builder().memory(8 << 20).segment_span(8 << 20).background_threads(0)
@@ -310,6 +311,12 @@ fn a_staged_value_that_was_replaced_or_removed_is_used_up() {
     tx.commit().unwrap();
     assert!(values.get("one").unwrap().unwrap() == bytes(2, 200_000));
     assert!(matches!(db.transact(|tx| tx.insert_staged(&a)), Err(Error::StagedTwice)));
+    // Also before the thread that has committed it has noted that.
+    for used_up in [&a, &b] {
+        used_up.staging.is_used_up.store(false, Relaxed);
+        assert!(matches!(db.transact(|tx| tx.insert_staged(used_up)), Err(Error::StagedTwice)));
+        used_up.staging.is_used_up.store(true, Relaxed);
+    }
     drop((a, b));
     holds_only(&values, 0);
     let a = stage(3);

@@ -91,7 +91,7 @@ impl TransactionRange {
         let id = reads.lock().open_range(keyspace, &low, &high);
         let (front, back, is_over) = (None, None, false);
         Self {
-            snapshot: snapshot.as_stored(),
+            snapshot: snapshot.with_stored_values(),
             written,
             low,
             high,
