@@ -18,6 +18,7 @@ use crate::spans::span;
 use crate::storage::segment::Segment;
 use crate::version::Version;
 use crate::version::builder::{Sealed, VersionBuilder};
+use crate::version::change_log::{EventKind, KeyspaceEvent};
 use crate::version::edit::Edit;
 use crate::version::manifest::Manifest;
 use psync::{FileId, Volume};
@@ -233,6 +234,15 @@ impl Publisher {
         if !Arc::ptr_eq(&next.base, &self.state.load().version) {
             next = self.next_version(edit, with)?;
         }
+        let told;
+        let edit = match without_dropped(edit, &next.base) {
+            None => edit,
+            Some(events) => {
+                told = Edit { events, ..edit.clone() };
+                next = self.next_version(&told, with)?;
+                &told
+            }
+        };
         let (version, trees) = (next.version, with.trees);
         manifest.append(edit, version.epoch)?;
         self.reserve.note_version(version.live_bytes(), manifest.len());
@@ -276,6 +286,15 @@ impl Publisher {
         }
         Ok(())
     }
+}
+
+/// A keyspace can be dropped while records are ingested into it. Nobody is told of these behind the drop: the events of the edit but for
+/// them, if there are such.
+fn without_dropped(edit: &Edit, base: &Version) -> Option<Vec<KeyspaceEvent>> {
+    let is_told =
+        |event: &KeyspaceEvent| event.kind != EventKind::Ingested || base.trees.contains(&event.keyspace);
+    let are_all = edit.events.iter().all(is_told);
+    (!are_all).then(|| edit.events.iter().filter(|event| is_told(event)).cloned().collect())
 }
 
 /// By how much the number of states goes on: an ingestion leaves one out, which no state has.

@@ -27,7 +27,7 @@ use crate::storage::compressed::Compressor;
 use crate::storage::mapping_table::{Address, MappingTable, Position};
 use crate::storage::node::NodeId;
 use crate::storage::segment::{Segment, SegmentUse, Segments};
-use crate::version::change_log::{ChangeLog, EventKind, KeyspaceEvent};
+use crate::version::change_log::ChangeLog;
 use crate::version::edit::{Edit, NewRun, TreeName};
 use crate::version::trees::Trees;
 use std::sync::{Arc, LazyLock};
@@ -230,12 +230,7 @@ impl Version {
             self.change_log = Some(ChangeLog::kept(self.change_log.take(), keeping));
         }
         if let Some(log) = self.change_log.as_mut().filter(|_| !edit.events.is_empty()) {
-            // A keyspace can be dropped while records are ingested into it: they are not told of behind that.
-            let is_there = |event: &&KeyspaceEvent| {
-                event.kind != EventKind::Ingested || self.trees.contains(&event.keyspace)
-            };
-            let events: Vec<_> = edit.events.iter().filter(is_there).cloned().collect();
-            Arc::make_mut(log).note(&events);
+            Arc::make_mut(log).note(&edit.events);
         }
         self.segments.drop_dead(self.open_segment);
         Ok(())
