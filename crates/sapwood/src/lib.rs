@@ -269,7 +269,8 @@
 //! | writes of a transaction | a sixteenth of the memory budget (at least 1 MiB, at most 60), and an eighth of the memory budget (at least 2 MiB) with some 128 bytes for each |
 //! | name of a keyspace | 1 to 255 bytes, no control characters |
 //! | metadata of a keyspace | 4096 bytes |
-//! | what is [merged](merge) into a record and waits for its value | as a value |
+//! | an operand that is [merged](merge) | as a value |
+//! | what operands make of a value, and those that wait for one | 16 MiB, and a quarter of [`Builder::segment_span`], whatever the memory budget |
 //! | time at which a record expires | 1970 to 10889, in milliseconds |
 //! | one call of [`Keyspace::ingest`] | 8 GiB of keys and values |
 //! | memory budget | at least 4 MiB |

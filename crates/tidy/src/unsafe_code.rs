@@ -12,8 +12,6 @@ const ALLOWED: &[&str] = &[
     "crates/sapwood/src/storage/frames/lists.rs",
     "crates/peers/src/allocator.rs",
     "crates/peers/src/store/lmdb.rs",
-    // A name that RocksDB looks for.
-    "crates/peers/src/store/rocksdb.rs",
 ];
 
 /// Reports `unsafe` anywhere else.

@@ -11,13 +11,6 @@ use rocksdb::{
     WriteBufferManager, WriteOptions,
 };
 
-/// RocksDB asks its program by this name whether it may read by io_uring: `MultiGet` has the blocks of a file read beside each other then.
-// SAFETY: no other symbol of this program has the name, and RocksDB declares it as a function without arguments that returns a bool.
-#[unsafe(export_name = "RocksDbIOUringEnable")]
-extern "C" fn may_use_io_uring() -> bool {
-    true
-}
-
 /// Another kind of database for transactions, since it keeps memtables for their validation.
 enum Database {
     Plain(DB),

@@ -51,7 +51,8 @@ impl Keyspace {
     /// [told otherwise](Self::with_durability). Nothing is read for it: it costs what [`insert`](Self::insert) costs. If there is
     /// no record, the operator makes one. No two threads that merge into the same record conflict.
     ///
-    /// The operands of a key that wait for its value, in memory and in log areas, may have as many bytes as a value.
+    /// The operands of a key that wait for its value, in memory and in log areas, may have as many bytes as the longest value with any memory
+    /// budget ([limits](crate#limits)); with more, the record answers with [`Error::MergeFailed`].
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {
