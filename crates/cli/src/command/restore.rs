@@ -115,11 +115,8 @@ pub(crate) fn verify(options: &Verify, opening: &Opening) -> Result<()> {
             }),
         }
     }
-    let is_damaged = !damaged.is_empty();
-    damaged.append(&mut not_read);
-    match (is_damaged, damaged.is_empty()) {
-        (true, _) => Err(Failure::Damage(damaged.join("\n"))),
-        (false, false) => Err(Failure::Other(damaged.join("\n"))),
-        (false, true) => told,
+    if !damaged.is_empty() {
+        return Err(Failure::Damage([damaged, not_read].concat().join("\n")));
     }
+    if not_read.is_empty() { told } else { Err(Failure::Other(not_read.join("\n"))) }
 }

@@ -22,8 +22,7 @@ impl Creation {
         check_name(name)?;
         let _turn = self.turn.lock();
         let found = self.find_existing(engine, name);
-        if let Some((id, name)) = &found {
-            let id = *id;
+        if let Some((id, name)) = found {
             check_ordinary(&engine.state.load().version, id)?;
             let tree = engine.state.load().version.trees.get(&id).cloned();
             let stored = tree.as_ref().map_or_else(KeyspaceOptions::default, KeyspaceOptions::of);
@@ -56,9 +55,7 @@ impl Creation {
             if edit != Edit::default() {
                 publish_options(engine, edit)?;
             }
-        }
-        if let Some(found) = found {
-            return Ok(found);
+            return Ok((id, name));
         }
         engine.health.check_writable()?;
         let (name, id) = (Arc::<str>::from(name), self.next_id(engine)?);
