@@ -61,6 +61,8 @@ pub enum Codec {
     Lz4,
     /// Zstandard, level 3; stores that do not have it compress with LZ4.
     Zstd,
+    /// The same with a trained dictionary; stores that train none go without.
+    Dictionary,
 }
 
 /// How a store is opened.

@@ -11,6 +11,7 @@ mod permutation;
 mod protocol;
 mod records;
 mod targets;
+mod text;
 mod workload;
 
 pub use drive::{Limits, drive};

@@ -15,9 +15,11 @@ use crate::engine::{Engine, Failed, Result, Settings};
 use crate::outcome::Outcome;
 use crate::records::Records;
 use crate::targets::Held;
+use crate::text;
 use crate::workload::Workload;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// To a worker.
@@ -48,6 +50,9 @@ pub struct Open {
     pub settings: Settings,
     /// The records of the race.
     pub records: Records,
+    /// The text that values of [`Kind::Text`](crate::Kind::Text) are parts of.
+    #[serde(default)]
+    pub text: Option<PathBuf>,
     /// Whether the database holds them all: then one is read, as part of opening.
     pub loaded: bool,
     /// How many earlier workloads inserted besides.
@@ -140,16 +145,20 @@ fn obey(
             if let Some(refusal) = order.records.refusal() {
                 return Err(Failed::new("open", refusal));
             }
+            let mut records = order.records;
+            if let Some(path) = &order.text {
+                records.text = Some(text::read(path, records.value_len)?);
+            }
             let began = Instant::now();
             let engine = open(&order.engine, &order.settings)?;
             let held = Held::new(order.records.count, order.inserted);
             if order.loaded {
                 // The last in the random order: half of those before it may have been removed.
-                read_one(&*engine, &order.records, held.at_random(order.records.count - 1))?;
+                read_one(&*engine, &records, held.at_random(order.records.count - 1))?;
             }
             let seconds = began.elapsed().as_secs_f64();
             let reopens = engine.reopens();
-            *stage = Some(Stage { engine, records: order.records, held });
+            *stage = Some(Stage { engine, records, held });
             Ok(Answer::Opened { seconds, reopens })
         }
         Order::Run { workload, limits, seed } => {

@@ -5,6 +5,7 @@
 //! 2. a value begins with a tag of its key, so that a store that answers with another record's value is found out;
 //! 3. number and version determine every byte.
 
+use crate::text;
 use serde::{Deserialize, Serialize};
 
 /// What values are like.
@@ -17,6 +18,8 @@ pub enum Kind {
     Half,
     /// Events as JSON, such as a server notes of its users.
     Events,
+    /// Parts of a text of the user's: [`Records::text`].
+    Text,
 }
 
 impl Kind {
@@ -37,6 +40,9 @@ pub struct Records {
     pub value_len: usize,
     /// What values are like.
     pub kind: Kind,
+    /// What values are parts of, if they are of [`Kind::Text`]: a worker reads it when it opens a store.
+    #[serde(skip)]
+    pub text: Option<&'static [u8]>,
 }
 
 /// Keys have this many bytes, and more.
@@ -88,6 +94,10 @@ impl Records {
             Kind::Incompressible => fill(seed, self.value_len - VALUE_LEN_MIN, value),
             Kind::Half => fill(seed, (self.value_len / 2).max(VALUE_LEN_MIN) - VALUE_LEN_MIN, value),
             Kind::Events => event(seed, value),
+            Kind::Text => {
+                let text = self.text.unwrap_or_default();
+                value.extend_from_slice(text::part(text, seed, self.value_len - VALUE_LEN_MIN));
+            }
         }
         value.resize(self.value_len, b'.');
     }
@@ -158,7 +168,7 @@ pub(crate) mod tests {
     use super::*;
 
     pub fn records(count: u64) -> Records {
-        Records { count, key_len: 16, value_len: 100, kind: Kind::Incompressible }
+        Records { count, key_len: 16, value_len: 100, kind: Kind::Incompressible, text: None }
     }
 
     #[test]

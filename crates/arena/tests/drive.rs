@@ -98,7 +98,8 @@ impl Session for Hand<'_> {
     }
 }
 
-const RECORDS: Records = Records { count: 3000, key_len: 16, value_len: 24, kind: Kind::Incompressible };
+const RECORDS: Records =
+    Records { count: 3000, key_len: 16, value_len: 24, kind: Kind::Incompressible, text: None };
 
 const LIMITS: Limits = Limits {
     cap: Duration::from_secs(30),
@@ -262,6 +263,7 @@ fn opening(engine: &str) -> Order {
             transactions: false,
         },
         records: RECORDS,
+        text: None,
         loaded: false,
         inserted: 0,
     })

@@ -3,6 +3,7 @@
 //! Exit codes: 0 fine, 1 not found or damage found, 2 usage, 3 everything else (I/O, bad input, a locked database),
 //! 130 interrupted.
 
+mod again;
 mod arguments;
 mod command;
 mod escape;

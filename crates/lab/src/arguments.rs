@@ -205,6 +205,9 @@ pub(crate) struct Arena {
     /// What values are like
     #[arg(long, value_enum, default_value_t = Values::Incompressible)]
     pub values: Values,
+    /// A file whose parts the values are, in place of those (the first 4 MiB of it)
+    #[arg(long, value_name = "FILE", conflicts_with = "values")]
+    pub text: Option<PathBuf>,
     /// How stores compress, if values are worth it
     #[arg(long, value_enum, default_value_t = Codec::Lz4)]
     pub codec: Codec,
@@ -279,6 +282,8 @@ pub(crate) enum Codec {
     Lz4,
     /// Zstandard, level 3; fjall has LZ4 only
     Zstd,
+    /// The same with a trained dictionary
+    ZstdDictionary,
 }
 
 impl From<Codec> for arena::Codec {
@@ -286,6 +291,7 @@ impl From<Codec> for arena::Codec {
         match codec {
             Codec::Lz4 => arena::Codec::Lz4,
             Codec::Zstd => arena::Codec::Zstd,
+            Codec::ZstdDictionary => arena::Codec::Dictionary,
         }
     }
 }

@@ -154,9 +154,13 @@ fn write_through(file: &File, data: &[u8], offset: u64) -> io::Result<bool> {
             Ok(moved) => done += moved,
             Err(_) => match io::Error::last_os_error() {
                 error if error.kind() == io::ErrorKind::Interrupted => {}
-                // Linux before 4.7, or a file system that does not support these flags.
+                // Linux before 4.7, a file system that does not support these flags, or a filter of system calls.
                 error
-                    if done == 0 && matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS)) =>
+                    if done == 0
+                        && matches!(
+                            error.raw_os_error(),
+                            Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EPERM)
+                        ) =>
                 {
                     return Ok(false);
                 }

@@ -18,6 +18,7 @@ pub(crate) mod pacing;
 pub(crate) mod pick;
 pub(crate) mod portions;
 pub(crate) mod removals;
+pub(crate) mod unreadable;
 
 use crate::commit::CommitPipeline;
 use crate::health::Panicked;

@@ -194,12 +194,9 @@ impl CommitPipeline {
             return self.commit_alone(pending);
         }
         if !pending.is_durable() {
-            if pending.may_wait_for_syncs() {
-                // Without the lock, or all others would wait with it. It is looked at again with the lock.
-                drop(self.queues.wait(self.log.lock(), |log| log.holds_up(std::iter::once(&pending))));
-            }
-            let _lock = self.queues.unsynced.lock();
-            return self.commit_alone(pending);
+            let others = self.queues.without_sync.lock();
+            let result = self.commit_group(std::iter::once(&pending), Some(others));
+            return (pending.answer(result), Some(pending));
         }
         let queue = &self.queues.durable;
         match queue.wait_or_lead(pending) {
@@ -229,13 +226,13 @@ impl CommitPipeline {
 
     /// Commits a batch as a group of its own. Returns it as well, for a disk that was full.
     fn commit_alone(&self, pending: PendingBatch) -> (Result<()>, Option<PendingBatch>) {
-        (pending.answer(self.commit_group(std::iter::once(&pending))), Some(pending))
+        (pending.answer(self.commit_group(std::iter::once(&pending), None)), Some(pending))
     }
 
     /// Commits the waiting batches as one group, then hands the lead on.
     fn lead_waiting(&self, queue: &CommitQueue) {
         let mut lead = Lead::new(queue, queue.take_group(!self.space.reserve.is_whole()));
-        lead.result = self.commit_group(lead.group.iter().map(|waiter| &waiter.pending));
+        lead.result = self.commit_group(lead.group.iter().map(|waiter| &waiter.pending), None);
     }
 }
 
@@ -311,7 +308,7 @@ mod tests {
             let mut body = Vec::new();
             put_insert(&mut body, keyspace.id(), &[number], &vec![number; share / 4]);
             let pending = PendingBatch::new(body, 1, Durability::Buffered);
-            engine.commits.commit_group(std::iter::once(&pending)).unwrap();
+            engine.commits.commit_group(std::iter::once(&pending), None).unwrap();
             let fill = engine.state.load().active.fill();
             assert!(fill <= 5 * share / 2, "{fill} bytes where {share} are its share");
         }
@@ -375,7 +372,7 @@ mod tests {
             let mut body = Vec::new();
             put_insert(&mut body, keyspace.id(), key, b"1");
             let pending = PendingBatch::new(body, 1, durability);
-            engine.commits.commit_group(std::iter::once(&pending)).unwrap();
+            engine.commits.commit_group(std::iter::once(&pending), None).unwrap();
         };
         commit(b"buffered", Durability::Buffered);
         assert_eq!((volume.counters().syncs, engine.state.load().version.wal_high), (syncs, high));

@@ -229,10 +229,27 @@ impl CurrentState {
 
     /// The newest value of a key.
     pub fn get(&self, keyspace: KeyspaceId, key: &[u8]) -> Result<Option<Value>> {
-        let state = self.load();
-        let seq = self.visible();
-        state.version.check_there(keyspace)?;
-        state.get(&self.pager, keyspace, key, seq)
+        self.get_while(keyspace, key, || ())
+    }
+
+    /// The same; `between` runs between the loads of the state and of the number. A value or a removal that came behind an ingestion needs
+    /// nothing of what was ingested; operands do: see [`Self::view_while`].
+    pub fn get_while(
+        &self,
+        keyspace: KeyspaceId,
+        key: &[u8],
+        mut between: impl FnMut(),
+    ) -> Result<Option<Value>> {
+        loop {
+            let state = self.load();
+            between();
+            let seq = self.visible();
+            let is_whole = || self.load().ingested == state.ingested;
+            if !state.version.has_merging || is_whole() {
+                state.version.check_there(keyspace)?;
+                return state.get(&self.pager, keyspace, key, seq);
+            }
+        }
     }
 
     /// Notes that a reader of this state found no record between these keys.

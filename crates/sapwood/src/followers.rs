@@ -101,7 +101,7 @@ impl Followers {
 
     /// Looks again if anything waits for followers.
     pub fn look_again(&self) {
-        if self.slots.has_waiting() {
+        if self.slots.waiting() > 0 {
             self.look(0);
         }
     }
@@ -151,24 +151,28 @@ impl Followers {
         }
     }
 
-    /// Removes all registrations if places wait for them: there is no space for what followers need. Returns whether some did.
+    /// Removes all registrations if places wait for them: there is no space for what followers need. Returns whether a place waits no more.
     pub fn revoke(&self) -> bool {
-        let has_waiting = self.slots.has_waiting();
-        if has_waiting {
+        let waiting = self.slots.waiting();
+        if waiting > 0 {
             self.revoke_all();
             self.look(0);
         }
-        has_waiting
+        self.slots.waiting() < waiting
     }
 
-    /// Removes all registrations.
-    pub fn revoke_all(&self) {
-        let Ok(entries) = self.volume.list() else { return };
+    /// Removes all registrations. Returns whether they are gone.
+    pub fn revoke_all(&self) -> bool {
+        let Ok(entries) = self.volume.list() else { return false };
+        let mut are_gone = true;
         for entry in entries.into_iter().filter(|entry| is_registration(&entry.name)) {
             if self.is_removed(&entry.name) {
                 tracing::warn!(file = entry.name, "there is no space for what a follower needs");
+            } else {
+                are_gone = false;
             }
         }
+        are_gone
     }
 
     /// Says for the last time what is durable.

@@ -75,10 +75,8 @@ ranks! {
     Resume,
     /// How much the running flush has written.
     FlushProgress,
-    /// Segments that the collector could not read.
+    /// Segments, or dropped trees, that could not be read.
     Unreadable,
-    /// Dropped trees that could not be read.
-    UnreadableTrees,
     /// The log: one group of commits at a time.
     Log,
     /// Batches that wait for a leader.

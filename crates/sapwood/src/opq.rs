@@ -149,7 +149,7 @@ impl Opq {
         loop {
             // What is inserted together ends before a merge, which may build on it.
             let mut merge = None;
-            self.insert_others(std::iter::from_fn(|| match operations.next()? {
+            let others = std::iter::from_fn(|| match operations.next()? {
                 Operation::Merge(found) => {
                     merge = Some(found);
                     None
@@ -158,12 +158,13 @@ impl Opq {
                     seq += 1;
                     Some((seq - 1, other))
                 }
-            }));
+            });
+            self.insert_others(others, first_seq);
             let Some(merge) = merge else { break };
             if let Some(merging) = merging(merge.keyspace) {
                 let stored = self.operand(merge, seq, &merging);
                 let change = OperationRef { value: Some(&stored), ..merge };
-                self.insert_others([(seq, Operation::Change(change))]);
+                self.insert_others([(seq, Operation::Change(change))], first_seq);
             }
             seq += 1;
         }
@@ -171,8 +172,8 @@ impl Opq {
         self.count.store(self.count() + (seq - first_seq), Relaxed);
     }
 
-    /// Adds operations other than merges.
-    fn insert_others<'a>(&self, operations: impl IntoIterator<Item = (SeqNo, Operation<'a>)>) {
+    /// Adds operations other than merges. `group`: the first number of those that become visible together.
+    fn insert_others<'a>(&self, operations: impl IntoIterator<Item = (SeqNo, Operation<'a>)>, group: SeqNo) {
         let (mut bytes, mut removals) = (0, 0);
         let mut sample = self.sample.lock();
         self.entries.insert_all(operations.into_iter().filter_map(|(at, operation)| match operation {
@@ -184,7 +185,7 @@ impl Opq {
                 Some(((keyspace, key, at), value))
             }
             Operation::RemoveRange(range) => {
-                self.range_removals.add(range, at);
+                self.range_removals.add(range, at, group);
                 bytes += range.from.len() + range.to.map_or(0, <[u8]>::len);
                 removals += 1;
                 None

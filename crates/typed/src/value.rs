@@ -21,7 +21,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 ///
 /// Postcard says of a value what it is, and not of which type: what needs that to be read cannot be stored. A keyspace of `serde_json::Value`, or
 /// of an enum that is `untagged` or has `tag = "…"`, is refused with [`Error::Encode`](sapwood::Error::Encode) when it is opened. Within a struct
-/// such a field is not found out before its first record is read, which fails with [`Error::Decode`](sapwood::Error::Decode); nor is
+/// or a tuple, or as the value of a map, such a part is not found out before its first record is read, which fails with [`Error::Decode`](sapwood::Error::Decode); nor is
 /// `skip_serializing_if`, which leaves out what is expected.
 ///
 /// ```

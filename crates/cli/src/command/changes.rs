@@ -2,7 +2,7 @@
 
 use crate::arguments::Changes;
 use crate::command::Opening;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::format::jsonl::put_bytes;
 use crate::interrupt;
 use crate::output::{buffered, failed, tell};
@@ -31,7 +31,11 @@ pub(crate) fn run(options: &Changes, opening: Opening) -> Result<()> {
         writeln!(output, "{}", Value::Object(line)).map_err(failed)?;
     }
     output.flush().map_err(failed)?;
-    tell(format_args!("{}: {}", options.db.display(), changes.position()));
+    let position = changes.position();
+    if interrupt::pressed() {
+        return Err(Failure::Interrupted(format!("interrupted; to go on: --since {position}")));
+    }
+    tell(format_args!("{}: {position}", options.db.display()));
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use crate::interrupt;
 use crate::output::failed;
 use crate::progress::{Progress, human_bytes};
 use sapwood::Database;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufRead, Write, stdout};
 use std::path::Path;
 
@@ -52,7 +52,7 @@ fn to_file(db: &Database, options: &Get, keys: &[Vec<u8>], to: &Path) -> Result<
         return Err(Failure::Usage("--to writes the value of one key".to_owned()));
     };
     let missing = || Failure::NotFound(format!("not found: {}", options.keys[0]));
-    let (mut source, len): (Box<dyn BufRead>, u64) = match super::large_values(db, &options.keyspace)? {
+    let (source, len): (Box<dyn BufRead>, u64) = match super::large_values(db, &options.keyspace)? {
         Some(values) => {
             let reader = values.get_reader(key)?.ok_or_else(missing)?;
             let len = reader.len();
@@ -66,9 +66,34 @@ fn to_file(db: &Database, options: &Get, keys: &[Vec<u8>], to: &Path) -> Result<
     };
     let cannot = |error| Failure::Other(format!("{}: {error}", to.display()));
     // After the value was found: a file is not emptied for a key that is not there.
-    let is_file = to != Path::new("-");
-    let mut output: Box<dyn Write> =
-        if is_file { Box::new(File::create(to).map_err(cannot)?) } else { Box::new(stdout().lock()) };
+    if to == Path::new("-") {
+        return copy(source, len, &mut stdout().lock(), failed);
+    }
+    if to.exists() && !to.is_file() {
+        return copy(source, len, &mut File::create(to).map_err(cannot)?, cannot);
+    }
+    // What was there stays until the value is whole.
+    let to = &to.canonicalize().unwrap_or_else(|_| to.to_owned());
+    let mut part = to.clone().into_os_string();
+    part.push(".part");
+    let copied = File::create(&part)
+        .map_err(cannot)
+        .and_then(|mut output| copy(source, len, &mut output, cannot))
+        .and_then(|()| fs::rename(&part, to).map_err(cannot));
+    if copied.is_err() {
+        let _ = fs::remove_file(&part);
+    }
+    copied
+}
+
+/// Copies a value of this length.
+fn copy(
+    mut source: Box<dyn BufRead>,
+    len: u64,
+    output: &mut dyn Write,
+    refused: impl Fn(io::Error) -> Failure,
+) -> Result<()> {
+    interrupt::watch();
     let mut progress = Progress::bytes("reading", Some(len));
     let mut done = 0;
     loop {
@@ -83,12 +108,12 @@ fn to_file(db: &Database, options: &Get, keys: &[Vec<u8>], to: &Path) -> Result<
             break;
         }
         let count = some.len();
-        output.write_all(some).map_err(|error| if is_file { cannot(error) } else { failed(error) })?;
+        output.write_all(some).map_err(&refused)?;
         source.consume(count);
         done += count as u64;
         progress.at(done, &human_bytes(done));
     }
-    output.flush().map_err(failed)?;
+    output.flush().map_err(refused)?;
     progress.finish();
     Ok(())
 }

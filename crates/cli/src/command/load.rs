@@ -5,6 +5,7 @@
 //! 2. nothing is written before the first block of the input was looked at, and could be records;
 //! 3. whatever ends the load, records that were read before are in the database, and the message says how many.
 
+use crate::again;
 use crate::arguments::{Durability, Load};
 use crate::command::Opening;
 use crate::escape::shown;
@@ -120,17 +121,10 @@ fn how_to_go_on(options: &Load, format: Format, line: u64) -> String {
     match format {
         Format::Tsv | Format::Jsonl => {
             let from_file = options.file != Path::new("-");
-            let file = if from_file { format!(" {}", options.file.display()) } else { String::new() };
-            let keyspace =
-                options.keyspace.as_ref().map(|name| format!(" --keyspace {name}")).unwrap_or_default();
-            let column =
-                options.key_column.as_ref().map(|name| format!(" --key-column {name}")).unwrap_or_default();
-            format!(
-                "to go on with the rest: tail -n +{}{file} | sapwood load {} - --format {}{keyspace}{column}",
-                line + 1,
-                options.db.display(),
-                format.name(),
-            )
+            let file = options.file.display().to_string();
+            let file = if from_file { format!(" {}", again::quoted(&file)) } else { String::new() };
+            let again = again::from_pipe(&options.file, format.name());
+            format!("to go on with the rest: tail -n +{}{file} | {again}", line + 1)
         }
         // Their beginning says what follows.
         Format::Csv | Format::Mdb => {
@@ -158,7 +152,7 @@ fn extension(path: &Path) -> &str {
 
 /// Compressed bytes make no records, and some may look like it.
 fn refuse_compressed(options: &Load) -> Result<()> {
-    let file = options.file.display();
+    let file = again::quoted(&options.file.display().to_string());
     match filter_of(extension(&options.file)) {
         Some(filter) if options.format.is_none() => Err(Failure::Usage(format!(
             "{file} is compressed; load it so: {filter} {file} | {}",
@@ -173,13 +167,13 @@ fn from_pipe(options: &Load, format: Option<Format>) -> String {
     let unpacked = filter_of(extension(&options.file)).and_then(|_| options.file.file_stem().map(Path::new));
     let by_name = || Format::of_file(unpacked.unwrap_or(&options.file));
     let format = format.or(options.format).or_else(by_name).unwrap_or(Format::Tsv);
-    format!("sapwood load {} - --format {}", options.db.display(), format.name())
+    again::from_pipe(&options.file, format.name())
 }
 
 /// Refuses what is none of the forms, before anything is written.
 fn refuse_other(options: &Load, shown: &str, found: &Found) -> Failure {
     let from_file = options.file != Path::new("-");
-    let file = if from_file { options.file.display().to_string() } else { "FILE".to_owned() };
+    let file = if from_file { again::quoted(&options.file.display().to_string()) } else { "FILE".to_owned() };
     let what_to_do = match found.remedy {
         Remedy::Filter(filter) if from_file => {
             format!("load it so: {filter} {file} | {}", from_pipe(options, None))

@@ -38,6 +38,7 @@ pub(crate) fn run(options: &Put, opening: Opening) -> Result<()> {
 
 /// Streams a file into the database.
 fn put_large(db: &Database, options: &Put, key: &[u8], (input, len): (Input, Option<u64>)) -> Result<()> {
+    interrupt::watch();
     let values = db.large_values(&options.keyspace)?;
     let mut source = Watched { progress: Progress::bytes("writing", len), taken: input.taken(), input };
     let put = values.insert_from(key, &mut source);

@@ -209,3 +209,42 @@ fn an_interrupted_backup_goes_on() {
     assert!(blobs() > before);
     place.run(&["verify", "backups"]).ends(0);
 }
+
+/// A value is whole or not there, and the program says so.
+#[test]
+fn a_large_value_whose_pipe_is_silent_is_given_up() {
+    let place = Place::new();
+    place.run(&["put", "x.db", "before", "1"]).ends(0);
+    let mut child = place
+        .command(&["put", "x.db", "k", "--from", "-", "-k", "photos"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(&[7; 300 << 10]).unwrap();
+    stdin.flush().unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    interrupt(&child);
+    wait(child).ends(130).tells("nothing was changed");
+    drop(stdin);
+    assert_eq!(place.run(&["scan", "x.db", "-k", "photos", "--count"]).ends(0).out, "0\n");
+}
+
+/// A list that was cut off is not taken for a whole one.
+#[test]
+fn changes_that_were_not_all_told_end_as_interrupted() {
+    let place = Place::new();
+    place.run(&["put", "x.db", "before", "1"]).ends(0);
+    place.run(&["changes", "x.db", "--keep", "64M"]).ends(0);
+    let text: String = (0..20_000).map(|index| format!("{index:07}\tvalue {index} of many\n")).collect();
+    place.file("ships.tsv", &text);
+    place.run(&["load", "x.db", "ships.tsv"]).ends(0);
+    // Its output is not read before it has heard of it.
+    let child = place.command(&["changes", "x.db"]).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    interrupt(&child);
+    std::thread::sleep(Duration::from_millis(200));
+    let said = Said::from(child.wait_with_output().unwrap()).ends(130).tells("--since");
+    let whole = place.run(&["changes", "x.db"]).ends(0);
+    assert!(said.out.len() < whole.out.len() && whole.out.starts_with(&said.out));
+}

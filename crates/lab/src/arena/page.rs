@@ -132,11 +132,13 @@ fn conditions(score: &Score) -> Markup {
         Kind::Incompressible => "incompressible",
         Kind::Half => "half compressible",
         Kind::Events => "JSON events",
+        Kind::Text => "parts of a text",
     };
     let codec = match (plan.records.kind.is_compressible(), plan.codec) {
         (false, _) => "",
         (true, Codec::Lz4) => ", LZ4 where a store compresses",
         (true, Codec::Zstd) => ", Zstandard or LZ4 where a store compresses",
+        (true, Codec::Dictionary) => ", Zstandard with a dictionary, or LZ4, where a store compresses",
     };
     let counted = if score.device_counts { "the device's counters" } else { "the worker process's counters" };
     html! {

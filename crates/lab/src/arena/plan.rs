@@ -3,6 +3,7 @@
 use crate::failure::{Failure, Result};
 use arena::{Codec, Disk, Limits, Records, Start, Workload};
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// See the module.
@@ -14,6 +15,9 @@ pub(crate) struct Plan {
     /// Bytes that each store's process may have, page cache included.
     pub memory: u64,
     pub records: Records,
+    /// What values are parts of, if they are text.
+    #[serde(default)]
+    pub text: Option<PathBuf>,
     #[serde(default)]
     pub codec: Codec,
     #[serde(default)]
@@ -121,7 +125,14 @@ pub(crate) mod tests {
             engines: engines.iter().map(|name| (*name).to_owned()).collect(),
             workloads: workloads.to_vec(),
             memory: 64 << 20,
-            records: Records { count: 1000, key_len: 16, value_len: 100, kind: Kind::Incompressible },
+            records: Records {
+                count: 1000,
+                key_len: 16,
+                value_len: 100,
+                kind: Kind::Incompressible,
+                text: None,
+            },
+            text: None,
             codec: Codec::Lz4,
             disk: Disk::Best,
             limits: Limits {

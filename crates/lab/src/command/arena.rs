@@ -6,15 +6,20 @@ use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::progress::{print, tell};
 use crate::record::write_whole;
-use arena::{Limits, Records};
+use arena::{Kind, Limits, Records};
 use std::io::IsTerminal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Data is this many times the memory, unless told otherwise.
 const DATA_OVER_MEMORY: u64 = 8;
 
 /// No store can be expected to work with less.
 const MEMORY_MIN: u64 = 32 << 20;
+
+/// Where workers find the text, wherever they run.
+fn text(path: &Path) -> Result<PathBuf> {
+    path.canonicalize().map_err(|error| Failure::at("find the text", path, error))
+}
 
 pub(super) fn arena(arguments: &Arena) -> Result<()> {
     let workloads = Plan::workloads(&arguments.workloads)?;
@@ -26,7 +31,8 @@ pub(super) fn arena(arguments: &Arena) -> Result<()> {
         count: 0,
         key_len: arguments.key_len,
         value_len: arguments.value_len,
-        kind: arguments.values.into(),
+        kind: if arguments.text.is_some() { Kind::Text } else { arguments.values.into() },
+        text: None,
     };
     records.count = arguments.records.unwrap_or(DATA_OVER_MEMORY * memory / records.len().max(1));
     if let Some(refusal) = records.refusal() {
@@ -38,6 +44,7 @@ pub(super) fn arena(arguments: &Arena) -> Result<()> {
         workloads,
         memory,
         records,
+        text: arguments.text.as_deref().map(text).transpose()?,
         codec: arguments.codec.into(),
         disk: arguments.disk.into(),
         limits: Limits {

@@ -11,6 +11,12 @@ use rocksdb::{
     WriteBufferManager, WriteOptions,
 };
 
+/// Bytes of a dictionary at most: what RocksDB's manual calls usual.
+const DICTIONARY: i32 = 16 << 10;
+
+/// Of zlib, which is not used: RocksDB's default.
+const WINDOW_BITS: i32 = -14;
+
 /// Another kind of database for transactions, since it keeps memtables for their validation.
 enum Database {
     Plain(DB),
@@ -69,8 +75,14 @@ pub(super) fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
     options.set_compression_type(match (settings.values, settings.codec) {
         (Kind::Incompressible, _) => DBCompressionType::None,
         (_, Codec::Lz4) => DBCompressionType::Lz4,
-        (_, Codec::Zstd) => DBCompressionType::Zstd,
+        (_, Codec::Zstd | Codec::Dictionary) => DBCompressionType::Zstd,
     });
+    if settings.codec == Codec::Dictionary {
+        // As the manual advises. A file is kept in memory until its dictionary is trained, so it is no longer than the limit allows.
+        options.set_compression_options(WINDOW_BITS, 3, 0, DICTIONARY);
+        options.set_zstd_max_train_bytes(100 * DICTIONARY);
+        options.set_target_file_size_base((settings.memory / 16).clamp(4 << 20, 64 << 20));
+    }
     let database = if settings.transactions {
         OptimisticTransactionDB::open(&options, &settings.dir).map(Database::Transactional)
     } else {

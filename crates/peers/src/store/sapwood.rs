@@ -11,6 +11,7 @@ pub(super) fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
         (false, _) => Compression::None,
         (true, Codec::Lz4) => Compression::Lz4,
         (true, Codec::Zstd) => Compression::Zstd { level: 3 },
+        (true, Codec::Dictionary) => Compression::ZstdDictionary { level: 3 },
     };
     let builder = Database::builder().memory(memory).compression(compression);
     let database = builder.open(&settings.dir).map_err(doing("open"))?;

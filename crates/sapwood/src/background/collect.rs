@@ -8,36 +8,30 @@
 //! Invariants:
 //! 1. A portion that finds no space is tried again with the poorest segments only: these take the least space, and free
 //!    the most for it.
-//! 2. A segment with a node that cannot be read is left alone for [`LEFT_ALONE`], and everything else goes on.
+//! 2. A segment with a node that cannot be read is left alone for a time, and everything else goes on.
 
 use crate::background::context::WorkContext;
 use crate::background::expire::Expirer;
 use crate::background::garbage_collection;
 use crate::background::garbage_collection::{Failed, GcUrgency, Reading, Spared};
 use crate::background::portions::{PORTION, portion};
+use crate::background::unreadable::Unreadable;
 use crate::error::{Error, Result};
 use crate::flow::memory::Need;
-use crate::lock_order::{RankedMutex, rank};
 use crate::publish::{PublishContext, TreesChange};
 use crate::spans::span;
 use crate::storage::writer::Writer;
 use crate::version::Version;
 use crate::version::builder::VersionBuilder;
 use crate::version::edit::Edit;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::time::{Duration, Instant};
-
-/// How long a segment is left alone that could not be read: it may have been an outage, but each attempt costs a read
-/// that may time out.
-const LEFT_ALONE: Duration = Duration::from_secs(600);
 
 /// See the module documentation.
 pub(crate) struct Collector {
     pub ctx: Arc<WorkContext>,
-    /// Segments that are left alone, because a node in them could not be read, and since when.
-    unreadable: RankedMutex<rank::Unreadable, BTreeMap<u64, Instant>>,
+    /// Segments that are left alone, because a node in them could not be read.
+    unreadable: Unreadable<u64>,
     /// The length of the data file, in granules, at which moving its end made it no shorter; or 0.
     stuck_end: AtomicU32,
     pub expirer: Expirer,
@@ -46,14 +40,11 @@ pub(crate) struct Collector {
 impl Collector {
     pub fn new(ctx: Arc<WorkContext>) -> Self {
         let expirer = Expirer::new(Arc::clone(&ctx));
-        Self { ctx, unreadable: RankedMutex::default(), stuck_end: AtomicU32::new(0), expirer }
+        Self { ctx, unreadable: Unreadable::default(), stuck_end: AtomicU32::new(0), expirer }
     }
 
     fn spared(&self) -> Spared {
-        let mut unreadable = self.unreadable.lock();
-        unreadable.retain(|_, found| found.elapsed() < LEFT_ALONE);
-        let unreadable = unreadable.keys().copied().collect();
-        Spared { unreadable, pinned: self.ctx.space.is_much_pinned() }
+        Spared { unreadable: self.unreadable.now(), pinned: self.ctx.space.is_much_pinned() }
     }
 
     /// Whether there is more dead space than `urgency` tolerates.
@@ -86,7 +77,7 @@ impl Collector {
     /// Leaves a segment alone for a time: something in it could not be read.
     fn leave_alone(&self, segment: u64, error: &Error) {
         tracing::error!(%error, path = %self.ctx.health.path(), segment, "dead space is not collected there for now");
-        self.unreadable.lock().insert(segment, Instant::now());
+        self.unreadable.leave_alone(segment);
     }
 
     /// Segments to move so that the data file can be cut off.
@@ -225,10 +216,11 @@ impl Collector {
             }
             self.ctx.reclaim_by_steps(false);
         }
-        // The manifest before has edits that are encrypted with the older ones.
+        // The manifest before has edits that are encrypted with the older ones. Only when it is gone the work is done: what fails before is
+        // tried again.
+        self.ctx.publisher.renew_manifest()?;
         let edit = Edit { oldest_key: Some(newest), ..Edit::default() };
-        self.ctx.publisher.publish(edit, PublishContext::default())?;
-        self.ctx.publisher.renew_manifest()
+        self.ctx.publisher.publish(edit, PublishContext::default())
     }
 
     /// Cleans up after an edit has made nodes dead: collects, and gives space back. Both stop early while
@@ -375,8 +367,7 @@ mod tests {
             assert!(is_damaged || !engine.background.cleanser.collector.has_to_collect(GcUrgency::AtRest));
             tidy_up(&db).unwrap();
             assert!(!engine.background.cleanser.collector.has_to_collect(GcUrgency::AtRest));
-            let left: Vec<_> =
-                engine.background.cleanser.collector.unreadable.lock().keys().copied().collect();
+            let left: Vec<_> = engine.background.cleanser.collector.unreadable.now();
             assert_eq!(left, if is_damaged { vec![poor] } else { vec![] });
             let after = version(&db);
             for victim in victims.iter().filter(|victim| !left.contains(victim)) {

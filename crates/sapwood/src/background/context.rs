@@ -1,6 +1,6 @@
 //! What all background work needs: the parts of the database that it works on, and how it treats errors.
 
-use crate::background::dropped::DroppedTrees;
+use crate::background::unreadable::Unreadable;
 use crate::cache::pager::Pager;
 use crate::clock::Clock;
 use crate::current_state::CurrentState;
@@ -9,6 +9,7 @@ use crate::flow::flush_control::FlushControl;
 use crate::flow::flush_progress::FlushProgress;
 use crate::flow::memory::MemoryBudget;
 use crate::health::Health;
+use crate::operation::KeyspaceId;
 use crate::pool::Pool;
 use crate::publish::Publisher;
 use crate::space::Space;
@@ -28,16 +29,16 @@ pub(crate) struct WorkContext {
     pub progress: Arc<FlushProgress>,
     pub pool: Arc<Pool>,
     pub clock: Arc<Clock>,
-    pub dropped: DroppedTrees,
+    pub unreadable_trees: Unreadable<KeyspaceId>,
 }
 
 impl WorkContext {
     /// Handles a failure of background work. On a full disk, gives back all space that can be spared. A node that could
-    /// not be read leaves nothing unknown: its work is given up. Any other error poisons the engine.
+    /// not be read, and a moment without descriptors, leave nothing unknown: the work is given up. Any other error poisons the engine.
     pub fn yield_to(&self, error: &Error) {
         if error.is_disk_full() {
             self.space.reclaim_space();
-        } else if error.is_of_reading() {
+        } else if error.is_of_reading() || error.is_refusal() {
             tracing::error!(%error, path = %self.health.path(), "work on the trees was given up");
         } else {
             self.health.poison(error);

@@ -7,39 +7,14 @@
 use crate::background::context::WorkContext;
 use crate::error::{Error, Result};
 use crate::flow::memory::Need;
-use crate::lock_order::{RankedMutex, rank};
 use crate::operation::{KeyRange, KeyspaceId};
 use crate::publish::TreesChange;
 use crate::storage::writer::Writer;
 use crate::tree::remove_blocks::drop_blocks;
 use crate::version::Version;
 use crate::version::builder::VersionBuilder;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-/// How long a tree is left alone that could not be read: as a segment that could not be.
-const LEFT_ALONE: Duration = Duration::from_secs(600);
-
-/// Dropped trees that are left alone, and since when.
-#[derive(Default)]
-pub(crate) struct DroppedTrees(RankedMutex<rank::UnreadableTrees, BTreeMap<KeyspaceId, Instant>>);
-
-impl DroppedTrees {
-    /// The next tree to take apart.
-    fn next(&self, version: &Version) -> Option<KeyspaceId> {
-        if version.dropped.len() == 0 {
-            return None;
-        }
-        let mut left = self.0.lock();
-        left.retain(|_, found| found.elapsed() < LEFT_ALONE);
-        version.dropped.iter().map(|(keyspace, _)| keyspace).find(|keyspace| !left.contains_key(keyspace))
-    }
-
-    fn leave_alone(&self, keyspace: KeyspaceId) {
-        self.0.lock().insert(keyspace, Instant::now());
-    }
-}
 
 impl WorkContext {
     /// Takes dropped trees apart, on a full disk with the reserve, until there are none or `is_wanted` says that other work
@@ -59,13 +34,22 @@ impl WorkContext {
 
     /// Whether dropped trees still have nodes, as far as they can be read.
     pub fn has_dropped_trees(&self) -> bool {
-        self.dropped.next(&self.state.load().version).is_some()
+        self.next_dropped(&self.state.load().version).is_some()
+    }
+
+    /// The next tree to take apart.
+    fn next_dropped(&self, version: &Version) -> Option<KeyspaceId> {
+        if version.dropped.len() == 0 {
+            return None;
+        }
+        let left: BTreeSet<_> = self.unreadable_trees.now();
+        version.dropped.iter().map(|(keyspace, _)| keyspace).find(|keyspace| !left.contains(keyspace))
     }
 
     /// Drops some nodes of a dropped tree.
     pub fn take_some_apart(&self, writer: &mut Writer) -> Result<()> {
         let base = Arc::clone(&self.state.load().version);
-        let Some(keyspace) = self.dropped.next(&base) else { return Ok(()) };
+        let Some(keyspace) = self.next_dropped(&base) else { return Ok(()) };
         let Some(tree) = base.dropped.get(&keyspace) else { return Ok(()) };
         let mut builder = VersionBuilder::begin(Arc::clone(&base), &self.pager, writer);
         let range = KeyRange { keyspace, from: &[], to: None };
@@ -81,7 +65,7 @@ impl WorkContext {
 
     fn leave_tree_alone(&self, keyspace: KeyspaceId, error: &Error) {
         tracing::error!(%error, path = %self.health.path(), ?keyspace, "a dropped keyspace is not taken apart for now");
-        self.dropped.leave_alone(keyspace);
+        self.unreadable_trees.leave_alone(keyspace);
     }
 }
 

@@ -3,9 +3,12 @@
 //! Invariants:
 //! 1. Only what the manifests say counts; nothing is read here.
 //! 2. The archives chosen continue the backup chosen, one behind the other, and cover the moment.
+//! 3. A moment that several databases of the target have had is restored only of a backup that is said. Of one database that was set back, the
+//!    newest backup before the moment counts.
 
 use super::archive::{ArchiveGap, ArchivePart};
 use super::manifest::BackupManifest;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -88,64 +91,100 @@ pub(super) struct Plan<'m> {
 }
 
 /// Chooses among the backups of a target, which ascend. `base`: the backup to begin with, if that is said. The error: what can be restored.
+///
+/// Each database of the target has a history of its own. Which one is meant is not guessed.
 pub(super) fn choose(
     manifests: &[BackupManifest],
     point: Point,
     base: Option<u64>,
 ) -> Result<Plan<'_>, String> {
-    let mut gap = None;
-    // What a backup has of its own moment may be more, or less: of events behind the same operation, or of commits at the same time.
-    for is_strict in [true, false] {
-        if let Some(plan) = choose_with(manifests, (point, is_strict), base, &mut gap) {
-            return Ok(plan);
-        }
+    let (mut gap, mut plans) = (None, Vec::new());
+    let databases: BTreeSet<_> = manifests.iter().map(|it| it.database.0).collect();
+    for database in databases {
+        let history = History::of(manifests.iter().filter(|it| it.database.0 == database).collect());
+        // What a backup has of its own moment may be more, or less: of events behind the same operation, or of commits at the same time.
+        let found =
+            [true, false].into_iter().find_map(|is_strict| history.plan((point, is_strict), base, &mut gap));
+        plans.extend(found);
     }
-    Err(ranges(manifests, gap))
+    if plans.len() > 1 {
+        let told: Vec<_> = plans
+            .iter()
+            .map(|plan| format!("{} of database {}", plan.base.number, plan.base.database))
+            .collect();
+        return Err(format!(
+            "of several databases, of which one has to be chosen by its backup: {}",
+            told.join(", ")
+        ));
+    }
+    plans.pop().ok_or_else(|| ranges(manifests, gap))
 }
 
-/// The same; if `is_strict`, with something before the moment, and something behind it.
-fn choose_with<'m>(
-    manifests: &'m [BackupManifest],
-    (point, is_strict): (Point, bool),
-    base: Option<u64>,
-    gap: &mut Option<ArchiveGap>,
-) -> Option<Plan<'m>> {
-    let wanted = point.number();
-    // Whether everything up to a time, or an operation, is enough, and whether it is not too much.
-    let is_enough = |time, seq| match point {
-        Point::Time(_) if is_strict => wanted < time,
-        _ => wanted <= point.of(time, seq),
-    };
-    let may_begin = |it: &BackupManifest| match point {
-        Point::Sequence(_) if is_strict => it.seq < wanted,
-        _ => point.of(it.time, it.seq) <= wanted,
-    };
-    for last in manifests.iter().filter(|it| it.archive.is_some() && is_enough(it.time, it.seq)) {
-        let archive = last.archive.as_ref()?;
-        let bases = manifests.iter().rev().filter(|it| {
-            let is_older = it.number <= last.number && it.database == last.database && it.archive.is_some();
-            is_older && may_begin(it) && base.is_none_or(|number| number == it.number)
-        });
-        for base in bases {
-            let mut parts = Vec::new();
-            let mut at = base.number;
+/// The backups of one database that have archives, ascending, and these by the backup that they continue.
+struct History<'m> {
+    backups: Vec<&'m BackupManifest>,
+    parts: BTreeMap<u64, ArchivePart>,
+}
+
+impl<'m> History<'m> {
+    fn of(mut backups: Vec<&'m BackupManifest>) -> Self {
+        backups.retain(|it| it.archive.is_some());
+        let mut parts = BTreeMap::new();
+        for archive in backups.iter().rev().filter_map(|it| it.archive.as_ref()) {
+            // Its manifest has those of the one before, and so on: mostly the newest has them all.
+            let is_known = |part: &ArchivePart| parts.get(&part.after) == Some(part);
+            if archive.parts.last().is_some_and(|part| !is_known(part)) {
+                archive.parts.iter().for_each(|part| _ = parts.entry(part.after).or_insert(*part));
+            }
+        }
+        Self { backups, parts }
+    }
+
+    /// The newest backup from which archives lead to the moment; if `is_strict`, with something before the moment, and something behind it.
+    fn plan(
+        &self,
+        (point, is_strict): (Point, bool),
+        base: Option<u64>,
+        gap: &mut Option<ArchiveGap>,
+    ) -> Option<Plan<'m>> {
+        let wanted = point.number();
+        // Whether everything up to a time, or an operation, is enough, and whether it is not too much.
+        let is_enough = |time, seq| match point {
+            Point::Time(_) if is_strict => wanted < time,
+            _ => wanted <= point.of(time, seq),
+        };
+        let may_begin = |it: &BackupManifest| match point {
+            Point::Sequence(_) if is_strict => it.seq < wanted,
+            _ => point.of(it.time, it.seq) <= wanted,
+        };
+        let is_past = !self.backups.iter().any(|it| is_enough(it.time, it.seq));
+        // From these nothing leads there: each is passed once, however many backups lead to it.
+        let mut in_vain = BTreeSet::new();
+        let may_be = |it: &&BackupManifest| may_begin(it) && base.is_none_or(|number| number == it.number);
+        for base in self.backups.iter().rev().copied().filter(may_be) {
+            let (mut chain, mut at) = (Vec::new(), base.number);
             let mut is_there = is_enough(base.time, base.seq);
-            while !is_there && let Some(part) = archive.parts.iter().find(|part| part.after == at) {
-                parts.push(*part);
+            while !is_there
+                && in_vain.insert(at)
+                && let Some(part) = self.parts.get(&at)
+            {
+                chain.push(*part);
                 is_there = is_enough(part.until, part.to);
                 if !is_there && part.gap.is_some() {
-                    *gap = part.gap;
+                    *gap = part.gap.filter(|_| !is_past).or(*gap);
                     break;
                 }
                 at = part.backup;
             }
-            if is_there {
-                return Some(Plan { base, last, parts });
+            let last = chain.last().map_or(base.number, |part| part.backup);
+            if is_there && let Some(last) = self.backups.iter().find(|it| it.number >= last) {
+                return Some(Plan { base, last, parts: chain });
             }
-            *gap = gap.or(archive.gap);
+            let next = self.backups.iter().find(|it| it.number > at).and_then(|it| it.archive.as_ref());
+            *gap = gap.or(next.and_then(|archive| archive.gap).filter(|_| !is_past));
         }
+        None
     }
-    None
 }
 
 /// What can be restored, for people.
@@ -335,6 +374,65 @@ mod tests {
         assert!(choose(&all, Point::Sequence(25), Some(3)).is_err());
         all[2].database = DatabaseId([2; 16]);
         assert!(choose(&all, Point::Sequence(25), None).is_err());
+    }
+
+    /// A restored database goes on under an id of its own, and backs up to the same target.
+    #[test]
+    fn which_database_is_meant_is_not_guessed() {
+        let mut all = backups("1:100/10- 2:200/20<1> 3:150/12- 4:300/30<3>");
+        for it in &mut all[2..] {
+            it.database = DatabaseId([2; 16]);
+        }
+        let told = choose(&all, Point::Sequence(15), None).unwrap_err();
+        assert!(
+            told.contains(&format!("1 of database {}, 3 of database {}", all[0].database, all[2].database)),
+            "{told}"
+        );
+        assert!(choose(&all, Point::Time(time_of(160)), None).is_err());
+        for (point, base, last) in [(15, 1, 2), (15, 3, 4)] {
+            let plan = choose(&all, Point::Sequence(point), Some(base)).unwrap();
+            assert_eq!((plan.base.number, plan.last.number), (base, last));
+        }
+        let plan = choose(&all, Point::Sequence(25), None).unwrap();
+        assert_eq!((plan.base.number, plan.last.number), (3, 4));
+        assert_eq!(choose(&all, Point::Sequence(11), None).unwrap().base.number, 1);
+    }
+
+    /// It was set back to what it was at operation 12, and then went on: its newest backup before the moment is of what it is now.
+    #[test]
+    fn of_a_database_that_was_set_back_the_newest_history_counts() {
+        let all = "1:100/10- 2:200/20<1> 3:300/12- 4:400/24<3>";
+        assert_eq!(by_sequence(all, &[11, 12, 13, 15, 20, 24]), "1 +2, 1 +2, 3 +4, 3 +4, 3 +4, 3 +4");
+    }
+
+    #[test]
+    fn a_moment_is_looked_for_among_very_many_backups() {
+        let mut all = backups("1:100/10-");
+        let first = all[0].clone();
+        let mut parts = Vec::new();
+        for number in 2..=9_000u64 {
+            let (time, seq, before) = (number * 100, number * 10, all.last().unwrap());
+            let gap = (number == 5_000).then_some(ArchiveGap::Ingested);
+            let (to, until) = (seq - 5 * u64::from(gap.is_some()), time - 50 * u64::from(gap.is_some()));
+            let (after, from, from_time) = (before.number, before.seq, before.time);
+            parts.push(ArchivePart {
+                after,
+                from,
+                from_time,
+                to,
+                until,
+                gap,
+                backup: number,
+                seal: Seal::default(),
+            });
+            // As manifests are that were written after backups had been removed: of each only its own archives count here.
+            let own =
+                if number == 9_000 { std::mem::take(&mut parts) } else { parts[parts.len() - 1..].to_vec() };
+            let archive = Some(Archive { parts: own, ..Archive::default() });
+            all.push(BackupManifest { number, time, seq, archive, ..first.clone() });
+        }
+        assert!(choose(&all, Point::Sequence(49_997), None).unwrap_err().contains("ingested"));
+        assert_eq!(choose(&all, Point::Sequence(49_985), None).unwrap().base.number, 4_998);
     }
 
     #[test]

@@ -6,18 +6,21 @@
 //! 2. Whatever the leader panics at, writes are refused from then on, and no thread waits for it.
 
 use super::CommitPipeline;
+use crate::commit::commit_lock::Held;
 use crate::commit::log::{Log, Syncing, operations};
 use crate::commit::queue::PendingBatch;
 use crate::durability::Durability;
 use crate::error::{Error, Result};
 use crate::health::Panicked;
 use crate::latency::Timed;
-use crate::lock_order::{RankedGuard, rank};
+use crate::lock_order::{Guard, RankedGuard, rank};
 use crate::operation::{Operations, SeqNo};
 use crate::opq::Opq;
 use crate::reserve::Work;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::Duration;
 
 /// No group is added to a queue with this many times the size that a queue may have at most. The check precedes the log write,
 /// because whatever is in the log must find room in memory.
@@ -26,6 +29,10 @@ const QUEUE_SHARES_MAX: usize = 2;
 /// The maximum bytes of commits without durability that wait in memory: a write of this length costs little more than a
 /// short one, and what is lost in a crash is as little.
 const UNWRITTEN_MAX: usize = 64 << 10;
+
+/// How long the next durable commits leave the log to threads that wait for it: longer than a thread takes to wake up, and shorter than most
+/// syncs. The lock is not fair, and one thread that commits without pause has it again before any other is awake.
+const GIVE_WAY: Duration = Duration::from_micros(100);
 
 /// Commits that wait for the device. If this thread panics there, no thread waits for them any longer.
 struct AtDevice<'e>(&'e CommitPipeline);
@@ -55,19 +62,28 @@ impl CommitPipeline {
         guard
     }
 
+    /// `others`: what those wait for that need no sync either. It is let go of if the group has to wait: they may pass by.
     pub(super) fn commit_group<'a>(
         &self,
         group: impl Iterator<Item = &'a PendingBatch> + Clone,
+        mut others: Option<Guard<rank::CommitLock, Held<'_>>>,
     ) -> Result<()> {
+        if self.queues.are_passed_over() && group.clone().any(PendingBatch::is_durable) {
+            thread::sleep(GIVE_WAY);
+        }
         let admitted = self.space.reserve.leaves(group.clone().map(|pending| pending.admitted).sum());
         // Only a holder of the log lock replaces the active queue. Hold no more of the state than the queue
         // while the batches are inserted: if a flush ended meanwhile, this thread would free that flush's
         // queue, with all writers waiting for the log. (No test: it would have to stop this thread between two
         // lines.)
         let (mut guard, queue) = loop {
-            let guard = self.queues.wait(self.log.lock(), |log| {
-                log.holds_up(group.clone()) || self.queues.are_held_up(group.clone())
-            });
+            let has_to_wait =
+                |log: &Log| log.holds_up(group.clone()) || self.queues.are_held_up(group.clone());
+            let mut guard = self.log.lock();
+            if guard.as_ref().is_some_and(has_to_wait) {
+                drop(others.take());
+                guard = self.queues.wait(guard, has_to_wait);
+            }
             let queue = Arc::clone(&self.state.load().active);
             // Any number of threads may have found room at the same time.
             if group.clone().all(PendingBatch::is_sync) || queue.fill() < QUEUE_SHARES_MAX * self.shares.queue
@@ -105,6 +121,9 @@ impl CommitPipeline {
             return self.show_group(log, queue, group);
         }
         let is_wanted = self.queues.wanted.load(Relaxed) > 0;
+        if is_wanted {
+            self.queues.go_before();
+        }
         let Some(unsynced) = log.wal.unsynced_current().filter(|_| !is_wanted) else {
             // Also with older parts of the log, whose files may be removed meanwhile: the first commit after a freeze.
             let synced = self.pager.latencies.timed(Timed::LogSync, || log.wal.sync());

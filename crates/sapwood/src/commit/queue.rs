@@ -8,7 +8,7 @@ use crate::conflict::validation::Validation;
 use crate::durability::Durability;
 use crate::error::{Error, Result};
 use crate::lock_order::{RankedMutex, rank};
-use crate::operation::{Operation, Operations, SeqNo};
+use crate::operation::{Operations, SeqNo};
 use crate::watchdog;
 use std::sync::{Arc, Condvar, OnceLock};
 
@@ -77,12 +77,6 @@ impl PendingBatch {
     /// Whether it has anything but removals.
     pub fn adds(&self) -> bool {
         Operations::new(&self.body).any(|operation| operation.is_ok_and(|operation| operation.adds()))
-    }
-
-    /// Whether it has anything that does not pass by a sync of commits which change other keys.
-    pub fn may_wait_for_syncs(&self) -> bool {
-        let waits = |operation: Operation<'_>| !matches!(operation, Operation::Change(_));
-        self.validation.is_some() || Operations::new(&self.body).any(|operation| operation.is_ok_and(waits))
     }
 
     /// No batch: all before it is to be durable.

@@ -12,10 +12,10 @@ use crate::bounds::{end_at, first_at, successor};
 use crate::conflict::key_ranges::KeyRanges;
 use crate::operation::{KeyRange, KeyspaceId};
 use bytes::Bytes;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-/// Memory of a key or a range in the set beside its bytes: a slot of a half-full table, or of a B-tree's node, and the header of
+/// Memory of a key or a range in the set beside its bytes, in bytes: its place in a B-tree that is two thirds full, and the header of
 /// an allocation.
 const ENTRY: usize = 80;
 
@@ -38,7 +38,8 @@ pub(crate) struct ReadSet {
 
 #[derive(Debug, Default)]
 struct KeyspaceReads {
-    keys: HashSet<Bytes, foldhash::fast::RandomState>,
+    /// In order: removed ranges look for the first one within them, with the log locked.
+    keys: BTreeSet<Bytes>,
     ranges: KeyRanges,
 }
 
@@ -165,7 +166,8 @@ impl ReadSet {
     /// A key in this range that the transaction has read, or the first key of what it has read of it.
     pub fn first_in(&self, range: KeyRange<'_>) -> Option<Bytes> {
         let reads = self.keyspaces.get(&range.keyspace)?;
-        let key = reads.keys.iter().filter(|key| range.contains(range.keyspace, key)).min().cloned();
+        let first = reads.keys.range::<[u8], _>((Bound::Included(range.from), Bound::Unbounded)).next();
+        let key = first.filter(|key| range.contains(range.keyspace, key)).cloned();
         #[cfg(test)]
         if self.ignores_ranges {
             return key;

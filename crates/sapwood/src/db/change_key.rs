@@ -53,7 +53,7 @@ mod tests {
     use crate::flow::memory::Need;
     use crate::version::builder::VersionBuilder;
     use crate::{Database, EncryptionKey};
-    use psync::Simulated;
+    use psync::{Fault, Filter, OperationKind, Repeat, Simulated};
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
@@ -161,5 +161,28 @@ mod tests {
         db.change_encryption_key(&key(2)).unwrap();
         db.compact().unwrap();
         assert_eq!(manifest(), of_old_key + 1);
+    }
+
+    /// The next attempt found nothing to do.
+    #[test]
+    fn a_manifest_that_could_not_be_made_anew_is_made_by_the_next_attempt() {
+        let key = |byte| EncryptionKey::from_bytes([byte; 32]);
+        for (kind, fault) in [(OperationKind::Write, Fault::NoSpace), (OperationKind::Open, Fault::Exhausted)]
+        {
+            let volume = Simulated::new(1);
+            let builder = Database::builder().background_threads(0).encryption_key(key(1));
+            let db = builder.open_on(Arc::new(volume.clone())).unwrap();
+            db.keyspace("main").unwrap().insert("fram", "1892").unwrap();
+            db.flush().unwrap();
+            let manifest = || db.handle.engine.publisher.with_manifest(|it| it.unwrap().current().manifest);
+            let of_old_key = manifest();
+            db.change_encryption_key(&key(2)).unwrap();
+            let next = format!("manifest-{:06}", of_old_key + 1);
+            volume.fail_nth(Filter::kinds([kind]).file(&next), 1, fault, Repeat::Once);
+            if db.compact().is_err() {
+                db.compact().unwrap();
+            }
+            assert_eq!(manifest(), of_old_key + 1, "{fault:?}");
+        }
     }
 }

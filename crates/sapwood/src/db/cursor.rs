@@ -8,7 +8,7 @@ use crate::db::keyspace::Keyspace;
 use crate::db::snapshot::Snapshot;
 use crate::db::transaction::Transaction;
 use crate::db::transaction::range::{TransactionRange, TransactionView};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::iter::Range;
 use crate::tree::range::Direction;
 use crate::value::{Key, Value};
@@ -105,7 +105,7 @@ impl Cursor {
     /// ```
     ///
     /// # Errors
-    /// As [`Keyspace::get`]. The cursor stays where it is.
+    /// As [`Keyspace::get`]. The cursor stays where it is; behind [`Error::MergeFailed`] the next step in the same direction goes on, as a range does.
     pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<Option<(&[u8], &[u8])>> {
         self.walk(Direction::Up, (Bound::Included(key.as_ref()), Bound::Unbounded))
     }
@@ -263,7 +263,10 @@ impl Cursor {
         self.position = match walk.advance(*direction) {
             Some(Ok((key, value))) => CursorPosition::At(key, value),
             Some(Err(error)) => {
-                self.walk = None;
+                // One that cannot be merged keeps nobody from those behind it.
+                if !matches!(error, Error::MergeFailed { .. }) {
+                    self.walk = None;
+                }
                 return Err(error);
             }
             None => over,

@@ -22,7 +22,7 @@
 
 use crate::background::Background;
 use crate::background::context::WorkContext;
-use crate::background::dropped::DroppedTrees;
+use crate::background::unreadable::Unreadable;
 use crate::cache::pager::Pager;
 use crate::clock::Clock;
 use crate::commit::CommitPipeline;
@@ -172,7 +172,7 @@ impl Engine {
             progress: Arc::clone(&progress),
             pool: Arc::clone(&pool),
             clock: Arc::clone(&clock),
-            dropped: DroppedTrees::default(),
+            unreadable_trees: Unreadable::default(),
         };
         let background = Background::new(ctx, &commits);
         #[cfg(feature = "async")]

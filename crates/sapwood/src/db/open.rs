@@ -324,8 +324,7 @@ fn with_space<T>(engine: &Engine, mut work: impl FnMut() -> Result<T>) -> Result
                 let left = left
                     .take()
                     .map_or(Ok(0..0), |left| engine.volume.len(engine.data).map(|len| left..len.max(left)))?;
-                if !left.is_empty() {
-                    engine.followers.revoke_all();
+                if !left.is_empty() && engine.followers.revoke_all() {
                     engine.volume.release(engine.data, left)?;
                 } else if !user.gets_space() {
                     return Err(error);

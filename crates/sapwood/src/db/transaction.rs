@@ -30,6 +30,7 @@ use crate::durability::Durability;
 use crate::error::{Error, Result};
 use crate::expiry::Stamp;
 use crate::lock_order::{RankedMutex, rank};
+use crate::merging::is_operands;
 use crate::operation::{KeyRange, SeqNo};
 use crate::value::{Key, Value};
 use bytes::Bytes;
@@ -81,8 +82,42 @@ pub struct Transaction {
     pub(super) staged: Staged,
 }
 
-/// Of many keys: what is known of each, and the indexes of the others.
-type Parts = (Vec<Option<Option<Value>>>, Vec<usize>);
+/// What a transaction knows of many keys by itself.
+struct Parts {
+    /// The value of each, if it is known.
+    values: Vec<Option<Option<Value>>>,
+    /// The indexes of those that it has not written.
+    others: Vec<usize>,
+    /// Operands that it has written, and the indexes of their keys.
+    operands: Vec<(usize, Bytes)>,
+}
+
+impl Parts {
+    fn is_whole(&self) -> bool {
+        self.others.is_empty() && self.operands.is_empty()
+    }
+
+    /// Reads what is not known.
+    fn complete<K: AsRef<[u8]>>(
+        self,
+        snapshot: &Snapshot,
+        keyspace: &Keyspace,
+        keys: &[K],
+    ) -> Result<Vec<Option<Value>>> {
+        let mut values = self.values;
+        let found = snapshot.multi_get(keyspace, self.others.iter().map(|index| &keys[*index]))?;
+        for (index, value) in self.others.into_iter().zip(found) {
+            values[index] = Some(value);
+        }
+        for (index, operands) in self.operands {
+            let key = keys[index].as_ref();
+            let beneath = || snapshot.get_stored(keyspace, key);
+            let laid = Transaction::laid_over(keyspace, &operands, beneath)?.map(Value::from);
+            values[index] = Some(keyspace.values().read_found(key, laid)?);
+        }
+        Ok(values.into_iter().map(Option::flatten).collect())
+    }
+}
 
 /// Keeps the history of commits since this number, until it is dropped.
 struct Open {
@@ -92,7 +127,11 @@ struct Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.handle.engine.commits.history.end(self.seq);
+        let engine = &self.handle.engine;
+        // A thread that a forked child has not may have had the history locked.
+        if !engine.health.is_forked() {
+            engine.commits.history.end(self.seq);
+        }
     }
 }
 
@@ -208,32 +247,28 @@ impl Transaction {
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<Value>>> {
         let keys: Vec<K> = keys.into_iter().collect();
-        let (values, others) = self.parts_of_multi_get(keyspace, &keys)?;
-        let found = self.snapshot.multi_get(keyspace, others.iter().map(|index| &keys[*index]))?;
-        Ok(Self::joined(values, found))
+        self.parts_of_multi_get(keyspace, &keys)?.complete(&self.snapshot, keyspace, &keys)
     }
 
-    /// What the transaction itself knows of many keys, and the indexes of those which it has to read; these count as read.
+    /// What the transaction itself knows of many keys. Those which it has to read count as read.
     fn parts_of_multi_get<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, keys: &[K]) -> Result<Parts> {
         self.snapshot.check(keyspace)?;
         keys.iter().try_for_each(|key| check_key(key.as_ref()))?;
-        let mut values = vec![None; keys.len()];
-        let mut others = Vec::with_capacity(keys.len());
+        let (mut values, mut others, mut operands) = (vec![None; keys.len()], Vec::new(), Vec::new());
+        let merges = keyspace.values().merging().is_some();
         for (index, key) in keys.iter().enumerate() {
             match self.writes.get(keyspace.id(), key.as_ref()) {
+                Some(Some(written)) if merges && is_operands(written) => {
+                    operands.push((index, written.clone()))
+                }
                 Some(_) => values[index] = Some(self.get(keyspace, key.as_ref())?),
                 None => others.push(index),
             }
         }
         let mut reads = self.reads.lock();
-        others.iter().for_each(|index| reads.add_key(keyspace.id(), keys[*index].as_ref()));
-        Ok((values, others))
-    }
-
-    /// Puts what was read in its places.
-    fn joined(values: Vec<Option<Option<Value>>>, found: Vec<Option<Value>>) -> Vec<Option<Value>> {
-        let mut found = found.into_iter();
-        values.into_iter().map(|known| known.unwrap_or_else(|| found.next().flatten())).collect()
+        let read = others.iter().chain(operands.iter().map(|(index, _)| index));
+        read.for_each(|index| reads.add_key(keyspace.id(), keys[*index].as_ref()));
+        Ok(Parts { values, others, operands })
     }
 
     /// The records whose keys lie within `bounds`, in key order. Use `.rev()` for descending order.

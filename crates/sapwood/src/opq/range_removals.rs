@@ -11,7 +11,8 @@
 //!
 //! Invariants:
 //! 1. Fragments do not overlap. The numbers of one ascend, and there is at least one.
-//! 2. Fragments are never removed: a reader at an older number sees what it saw.
+//! 2. A reader at an older number sees what it saw. Of one group of changes only the last number of a fragment is kept, since no reader
+//!    is at a number within a group; neighbours with the same numbers are one fragment. So a group takes no more than its ranges.
 //! 3. While no range was removed, readers take no lock: `bytes` is zero.
 
 use crate::bounds::is_below;
@@ -76,8 +77,9 @@ impl RangeRemovals {
         self.bytes.load(Acquire)
     }
 
-    /// Adds a range that was removed at `seq`, which is above all numbers before.
-    pub fn add(&self, range: KeyRange<'_>, seq: SeqNo) {
+    /// Adds a range that was removed at `seq`, which is above all numbers before. `group`: the first number of the changes that become
+    /// visible together with it.
+    pub fn add(&self, range: KeyRange<'_>, seq: SeqNo, group: SeqNo) {
         let mut keyspaces = self.fragments.write();
         let fragments = keyspaces.entry(range.keyspace).or_default();
         let mut grown = 0;
@@ -89,7 +91,7 @@ impl RangeRemovals {
         // From here on each fragment lies in the range or outside of it.
         // Where the next gap begins, unless a fragment does.
         let mut next = Some(Bytes::copy_from_slice(range.from));
-        let mut gaps = Vec::new();
+        let (mut gaps, mut of_group) = (Vec::new(), Vec::new());
         for (start, fragment) in fragments.range_mut::<[u8], _>((Included(range.from), Unbounded)) {
             if !is_below(start, range_end.as_ref()) {
                 break;
@@ -97,8 +99,16 @@ impl RangeRemovals {
             if let Some(gap) = next.filter(|next| next < start) {
                 gaps.push((gap, Some(start.clone())));
             }
-            fragment.seqs.push(seq);
-            grown += size_of::<SeqNo>();
+            match fragment.seqs.last_mut() {
+                Some(last) if *last >= group => {
+                    *last = seq;
+                    of_group.push(start.clone());
+                }
+                _ => {
+                    fragment.seqs.push(seq);
+                    grown += size_of::<SeqNo>();
+                }
+            }
             next = fragment.end.clone();
         }
         if let Some(gap) = next.filter(|next| is_below(next, range_end.as_ref())) {
@@ -107,9 +117,11 @@ impl RangeRemovals {
         for (start, end) in gaps {
             let fragment = Fragment { end, seqs: vec![seq] };
             grown += fragment.bytes(&start);
+            of_group.push(start.clone());
             fragments.insert(start, fragment);
         }
-        self.bytes.store(self.bytes() + grown, Release);
+        let freed: usize = of_group.iter().map(|start| unite(fragments, start)).sum();
+        self.bytes.store(self.bytes() + grown - freed, Release);
     }
 
     /// When a key was last removed with a range, as a reader at `seq` sees it.
@@ -213,6 +225,22 @@ fn split(fragments: &mut Fragments, key: &[u8]) -> usize {
     grown
 }
 
+/// Makes a fragment a part of the one before it, if that ends where it begins and has the same numbers. Returns the bytes that this frees.
+fn unite(fragments: &mut Fragments, start: &Bytes) -> usize {
+    let mut below = fragments.range::<[u8], _>((Unbounded, Excluded(&start[..])));
+    let (Some((lower_start, lower)), Some(upper)) = (below.next_back(), fragments.get(start)) else {
+        return 0;
+    };
+    if lower.end.as_ref() != Some(start) || lower.seqs != upper.seqs {
+        return 0;
+    }
+    let (lower_start, before) = (lower_start.clone(), lower.bytes(lower_start) + upper.bytes(start));
+    let end = fragments.remove(start).and_then(|upper| upper.end);
+    let Some(lower) = fragments.get_mut(&lower_start) else { return 0 };
+    lower.end = end;
+    before - lower.bytes(&lower_start)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,13 +262,16 @@ mod tests {
         fn readers_see_what_was_removed_by_their_time(
             removed in prop::collection::vec((1u8..20, prop::option::of(1u8..20)), 0..12),
             seq in 0u64..14,
+            group in 1u64..6,
         ) {
+            // No reader is at a number within a group.
+            let seq = seq / group * group + group - 1;
             let width = |(from, width): &(u8, Option<u8>)| (*from, width.map(|width| from + width));
             let removed: Vec<_> = removed.iter().map(width).collect();
             let ranges = RangeRemovals::default();
             for (at, (from, to)) in removed.iter().enumerate() {
                 let to = to.as_ref().map(std::slice::from_ref);
-                ranges.add(KeyRange { keyspace: MAIN, from: &[*from], to }, at as u64);
+                ranges.add(KeyRange { keyspace: MAIN, from: &[*from], to }, at as u64, at as u64 / group * group);
             }
             prop_assert_eq!(ranges.is_empty(), removed.is_empty());
             let model = model(&removed, seq);
@@ -280,10 +311,39 @@ mod tests {
         let key = |number: u32| number.to_be_bytes();
         for number in 0..100_000 {
             let (from, to) = (key(2 * number), key(2 * number + 1));
-            ranges.add(KeyRange { keyspace: MAIN, from: &from, to: Some(&to) }, u64::from(number));
+            ranges.add(
+                KeyRange { keyspace: MAIN, from: &from, to: Some(&to) },
+                u64::from(number),
+                u64::from(number),
+            );
         }
         assert!(ranges.bytes() < 100_000 * 200);
         assert_eq!(ranges.newest(MAIN, &key(50_000), 99_999), Some(25_000));
         assert_eq!(ranges.newest(MAIN, &key(50_001), 99_999), None);
+    }
+
+    /// Each had a number in every range before it.
+    #[test]
+    fn a_group_takes_no_more_than_its_ranges() {
+        let key = |number: u32| number.to_be_bytes();
+        type Range = fn(u32) -> (u32, Option<u32>);
+        let kinds: [Range; 4] = [
+            |number| (0, Some(number + 1)),
+            |number| (0, Some(30_000 - number)),
+            |number| (number, None),
+            |number| (number, Some(number + 20_000)),
+        ];
+        for range in kinds {
+            let ranges = RangeRemovals::default();
+            for number in 0..20_000 {
+                let (from, to) = range(number);
+                let (from, to) = (key(from), to.map(key));
+                let range =
+                    KeyRange { keyspace: MAIN, from: &from, to: to.as_ref().map(<[u8; 4]>::as_slice) };
+                ranges.add(range, 100 + u64::from(number), 100);
+            }
+            assert!(ranges.bytes() < 20_000 * 200, "{}", ranges.bytes());
+            assert!(ranges.newest(MAIN, &key(5_000), 20_099).is_some());
+        }
     }
 }

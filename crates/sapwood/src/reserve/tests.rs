@@ -160,7 +160,7 @@ fn writers_at_the_same_time_do_not_count_on_the_same_bytes_of_the_reserve() {
                         let queue = engine.commits.queues.durable.inner.lock();
                         queue.waiters.len() + usize::from(queue.has_leader)
                     }
-                    _ => engine.commits.queues.unsynced.threads(),
+                    _ => engine.commits.queues.without_sync.threads(),
                 };
                 waiting += writers.iter().filter(|writer| writer.is_finished()).count();
             }

@@ -298,9 +298,9 @@ impl Slots {
         }
     }
 
-    /// Whether places wait for followers.
-    pub fn has_waiting(&self) -> bool {
-        !self.state.lock().waiting.is_empty()
+    /// Places that wait for followers (count).
+    pub fn waiting(&self) -> usize {
+        self.state.lock().waiting.len()
     }
 
     /// Granules that some version or snapshot holds.

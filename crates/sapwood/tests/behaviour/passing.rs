@@ -173,6 +173,35 @@ fn syncs_are_shared_and_cover_what_was_committed_before() {
 }
 
 /// A queue is frozen only when no commit waits for the device: flushes and closing get their turn among durable commits.
+/// One thread that commits durably had the log again before any other was awake.
+#[test]
+fn whoever_waits_for_the_log_gets_it_beside_one_durable_thread() {
+    let volume = SlowSyncs::new();
+    let (db, keyspace) = open(&volume);
+    volume.millis.store(3, SeqCst);
+    let over = AtomicBool::new(false);
+    let mut longest = [Duration::ZERO; 2];
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut turn = 0;
+            while !over.load(SeqCst) {
+                put(&db, &keyspace, "same", turn, Durability::Immediate);
+                turn += 1;
+            }
+        });
+        for turn in 0..40 {
+            let began = Instant::now();
+            put(&db, &keyspace, "same", turn, Durability::Buffered);
+            longest[0] = longest[0].max(began.elapsed());
+            let began = Instant::now();
+            db.flush().expect("flushes");
+            longest[1] = longest[1].max(began.elapsed());
+        }
+        over.store(true, SeqCst);
+    });
+    assert!(longest.iter().all(|took| *took < Duration::from_millis(500)), "{longest:?}");
+}
+
 #[test]
 fn flushes_get_their_turn_among_durable_commits() {
     let volume = SlowSyncs::new();

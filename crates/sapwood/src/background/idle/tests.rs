@@ -10,7 +10,7 @@ use crate::flow::memory::Need;
 use crate::storage::mapping_table::Position;
 use crate::storage::node::NodeId;
 use crate::{Database, Keyspace};
-use psync::{Simulated, Volume};
+use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -63,6 +63,21 @@ fn keeping_space(volume: &Simulated) -> (Database, Keyspace) {
     overwrite(&db, &keyspace);
     drop(snapshot);
     (db, keyspace)
+}
+
+/// As the change-over to the next manifest, which opens a file. Nothing has happened, and the next interval tries again.
+#[test]
+fn a_moment_without_descriptors_poisons_nothing_while_the_database_is_idle() {
+    let volume = Simulated::new(1);
+    let shared: Arc<dyn Volume> = Arc::new(volume.clone());
+    let db = Database::builder().memory(4 << 20).background_threads(0).open_on(shared).unwrap();
+    let keyspace = db.keyspace("main").unwrap();
+    let engine = &db.handle.engine;
+    volume.fail_nth(Filter::kinds([OperationKind::Open]), 1, Fault::Exhausted, Repeat::Once);
+    let renewed = engine.background.ctx.or_poison(|| engine.publisher.renew_manifest());
+    assert!(matches!(renewed, Err(crate::Error::Exhausted(_))), "{renewed:?}");
+    keyspace.insert("k", "v").unwrap();
+    engine.background.ctx.or_poison(|| engine.publisher.renew_manifest()).unwrap();
 }
 
 #[test]

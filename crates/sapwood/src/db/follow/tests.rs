@@ -1,5 +1,7 @@
 //! A writer and its followers on one volume, against a model of what was committed.
 
+mod full_disk;
+
 use crate::backup::{Directory, Restore};
 use crate::db::database::Database;
 use crate::db::keyspace::Keyspace;
@@ -264,7 +266,7 @@ fn a_follower_sees_what_is_durable_and_goes_on_seeing_what_it_saw() {
         ground.db().compact().unwrap();
         ground.db().check().unwrap();
         let slots = &ground.db().handle.engine.space.slots;
-        assert!(!slots.has_waiting(), "nothing waits for those that are gone");
+        assert!(slots.waiting() == 0, "nothing waits for those that are gone");
         freed += slots.used();
     }
     assert!(held_on > 10 && freed > 0, "{held_on} snapshots were held for long");
@@ -425,7 +427,7 @@ fn a_writer_that_opens_keeps_what_followers_need() {
     drop((seen, held));
     ground.commit(Durability::Immediate).unwrap();
     ground.db().flush().unwrap();
-    assert!(!ground.db().handle.engine.space.slots.has_waiting());
+    assert!(ground.db().handle.engine.space.slots.waiting() == 0);
 }
 
 /// A removal that is in the trees does not hide what is ingested after it.
@@ -473,17 +475,6 @@ fn a_commit_is_seen_as_a_whole_when_a_part_of_it_is_in_the_trees() {
         follower.refresh().unwrap();
         assert!(seen.iter().all(|item| item.unwrap().1[..] == [1; 600]), "{portions} portions");
     }
-}
-
-#[test]
-fn a_full_disk_has_the_space_of_what_followers_need() {
-    let (mut ground, mut seen, held) = with_snapshot(Duration::from_secs(600));
-    rewrite(&mut ground);
-    let before = ground.volume.used();
-    ground.db().handle.engine.space.reclaim_space();
-    assert!(ground.volume.used() < before && !ground.db().handle.engine.space.slots.has_waiting());
-    rewrite(&mut ground);
-    is_too_old(&mut seen, &held);
 }
 
 /// The copy is that of the moment when it began, whatever the writer does meanwhile.

@@ -4,7 +4,7 @@ use crate::merge::{AddU64, Append, MergeOperator};
 use crate::version::manifest::file_name;
 use crate::{Database, Durability, Error, Keyspace, KeyspaceOptions};
 use proptest::prelude::*;
-use psync::{Fault, FileId, Filter, OperationKind, PassThrough, Repeat, Simulated, Volume};
+use psync::{Device, Fault, FileId, Filter, OperationKind, PassThrough, Repeat, Simulated, Volume};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -279,9 +279,15 @@ impl PassThrough for Gated {
     }
 }
 
-/// A merge waits for the device, but not with what other commits need.
+/// It waits for the device, but not with what other commits need: a merge, or a change of a key that is being synced.
 #[test]
-fn a_merge_that_waits_for_a_sync_holds_up_no_other_commit() {
+fn a_commit_that_waits_for_a_sync_holds_up_no_other_commit() {
+    for merges in [true, false] {
+        passes_by_one_that_waits(merges);
+    }
+}
+
+fn passes_by_one_that_waits(merges: bool) {
     let volume = Simulated::new(1);
     let gated = Arc::new(Gated { inner: volume, gate: Mutex::default() });
     let builder = Database::builder().memory(4 << 20).background_threads(0);
@@ -294,7 +300,11 @@ fn a_merge_that_waits_for_a_sync_holds_up_no_other_commit() {
         let durable = scope.spawn(|| other.insert("durable", "").unwrap());
         has_begun.recv().unwrap();
         let buffered = keyspace.with_durability(Durability::Buffered);
-        let merging = scope.spawn(move || buffered.merge("k", "a").unwrap());
+        let of_key = other.with_durability(Durability::Buffered);
+        let merging = scope.spawn(move || match merges {
+            true => buffered.merge("k", "a").unwrap(),
+            false => of_key.insert("durable", "another").unwrap(),
+        });
         while db.handle.engine.commits.queues.wanted.load(std::sync::atomic::Ordering::SeqCst) == 0 {
             std::thread::yield_now();
         }
@@ -494,6 +504,84 @@ fn records_beside_one_that_cannot_be_merged_are_reached() {
         tx.insert(&hits, "z", 1u64.to_be_bytes()).unwrap();
         assert_eq!(tx.iter(&hits).map(shown).collect::<Vec<_>>(), ["z=1"]);
     }
+}
+
+/// A loop with a cursor came to the same record again and again.
+#[test]
+fn cursors_go_on_behind_a_record_that_cannot_be_merged() {
+    let db = open(&Simulated::new(1));
+    let hits = db.keyspace_with("hits", KeyspaceOptions::new().merge(AddU64)).unwrap();
+    for key in ["a", "d", "e"] {
+        hits.insert(key, "no number").unwrap();
+    }
+    for key in ["a", "b", "c", "d", "e", "f"] {
+        hits.merge(key, 1u64.to_be_bytes()).unwrap();
+    }
+    let shown = |step: crate::Result<Option<(&[u8], &[u8])>>| match step {
+        Ok(record) => record.map(|(key, _)| String::from_utf8_lossy(key).into_owned()),
+        Err(Error::MergeFailed { key, .. }) => Some(format!("{}?", String::from_utf8_lossy(&key))),
+        Err(error) => panic!("{error}"),
+    };
+    let tx = db.transaction().unwrap();
+    for mut cursor in [hits.cursor(), tx.cursor(&hits)] {
+        let up: Vec<_> = std::iter::from_fn(|| shown(cursor.next())).take(20).collect();
+        assert_eq!(up, ["a?", "b", "c", "d?", "e?", "f"]);
+        let down: Vec<_> = std::iter::from_fn(|| shown(cursor.prev())).take(20).collect();
+        assert_eq!(down, ["f", "e?", "d?", "c", "b", "a?"]);
+        // It turns at the last record that it came to.
+        assert_eq!(shown(cursor.seek("c")).as_deref(), Some("c"));
+        assert_eq!(shown(cursor.next()).as_deref(), Some("d?"));
+        assert_eq!(cursor.record().map(|(key, _)| key), Some(&b"c"[..]));
+        assert_eq!(shown(cursor.prev()).as_deref(), Some("b"));
+        assert_eq!(shown(cursor.seek_to_first()).as_deref(), Some("a?"));
+        assert_eq!(shown(cursor.next()).as_deref(), Some("b"));
+    }
+}
+
+/// A get saw the operand in a state without what it builds on: a value that never was.
+#[test]
+fn a_get_that_sees_an_operand_sees_what_was_ingested_before_it() {
+    let db = open(&Simulated::new(1));
+    let hits = db.keyspace_with("hits", KeyspaceOptions::new().merge(AddU64)).unwrap();
+    let mut times = 0;
+    let found = db.handle.engine.state.get_while(hits.id(), b"k", || {
+        if times == 0 {
+            hits.ingest([("k", 5u64.to_be_bytes())]).unwrap();
+            hits.merge("k", 1u64.to_be_bytes()).unwrap();
+        }
+        times += 1;
+    });
+    let found = hits.values().read_found(b"k", found.unwrap()).unwrap().unwrap();
+    assert_eq!((&found[..], times), (&6u64.to_be_bytes()[..], 2));
+}
+
+/// It read what operands of the transaction build on, one after the other, on the thread of the caller.
+#[cfg(feature = "async")]
+#[test]
+fn a_multi_get_of_a_task_reads_nothing_before_it_is_polled() {
+    let volume = Simulated::new(1);
+    let db = open(&volume);
+    let hits = db.keyspace_with("hits", KeyspaceOptions::new().merge(AddU64)).unwrap();
+    hits.ingest((0..50_000u32).map(|number| (number.to_be_bytes(), 5u64.to_be_bytes()))).unwrap();
+    drop((hits, db));
+    let db = open(&volume);
+    let hits = db.keyspace_with("hits", KeyspaceOptions::new().merge(AddU64)).unwrap();
+    let mut tx = db.transaction().unwrap();
+    let keys: Vec<_> = (0..10u32).map(|number| (number * 5000).to_be_bytes()).collect();
+    for key in &keys[..8] {
+        tx.merge(&hits, key, 1u64.to_be_bytes()).unwrap();
+    }
+    tx.remove(&hits, keys[0]).unwrap();
+    let reads = volume.counters().reads;
+    let waiting = tx.multi_get_async(&hits, &keys);
+    assert_eq!(volume.counters().reads, reads);
+    let found = futures_executor::block_on(waiting).unwrap();
+    assert!(volume.counters().reads > reads);
+    let numbers: Vec<_> = found.iter().map(|value| value.as_ref().map(|value| value[7])).collect();
+    assert_eq!(numbers, [vec![None], vec![Some(6); 7], vec![Some(5); 2]].concat());
+    assert_eq!(tx.multi_get(&hits, &keys).unwrap(), found);
+    hits.insert(keys[3], 1u64.to_be_bytes()).unwrap();
+    assert!(tx.commit().unwrap_err().is_conflict(), "what operands build on was read");
 }
 
 struct Own;

@@ -149,14 +149,11 @@ impl Transaction {
         let (snapshot, keyspace, host) = (self.snapshot.clone(), keyspace.clone(), keyspace.clone());
         Waiting::new(Host::Keyspace(host), move || match parts {
             Err(error) => Stage::ready(Err(error)),
-            Ok((values, _)) if values.iter().all(Option::is_some) => {
-                Stage::ready(Ok(values.into_iter().flatten().collect()))
-            }
-            Ok((values, others)) => {
+            Ok(parts) if parts.is_whole() => Stage::ready(parts.complete(&snapshot, &keyspace, &keys)),
+            Ok(parts) => {
                 let handle = Arc::clone(&snapshot.handle);
                 Stage::work(&handle.engine.tasks.readers, "a multi_get of a task", move |giver| {
-                    let found = snapshot.multi_get(&keyspace, others.iter().map(|index| &keys[*index]));
-                    giver.give(found.map(|found| Self::joined(values, found)));
+                    giver.give(parts.complete(&snapshot, &keyspace, &keys));
                 })
             }
         })
