@@ -63,8 +63,6 @@ ranks! {
     KeyspaceIds,
     /// Commits that need no sync: one at a time.
     CommitLock,
-    /// Threads that wait for that.
-    CommitLockWaiting,
     /// The writer of nodes: one flush, cleansing, collection or ingestion at a time.
     Writer,
     /// Which blocks are cleansed next.
@@ -79,6 +77,8 @@ ranks! {
     Unreadable,
     /// The log: one group of commits at a time.
     Log,
+    /// Threads that wait for the lock of commits that need no sync. Its holder may let go of it with the log locked.
+    CommitLockWaiting,
     /// Batches that wait for a leader.
     CommitQueue,
     /// The result of one commit, which its thread waits for.

@@ -308,13 +308,18 @@ fn passes_by_one_that_waits(merges: bool) {
         while db.handle.engine.commits.queues.wanted.load(std::sync::atomic::Ordering::SeqCst) == 0 {
             std::thread::yield_now();
         }
-        let passing =
-            scope.spawn(|| other.with_durability(Durability::Buffered).insert("passes", "").unwrap());
+        let others: Vec<_> = (0..4u8)
+            .map(|number| {
+                let other = other.with_durability(Durability::Buffered);
+                scope.spawn(move || other.insert([number], "").unwrap())
+            })
+            .collect();
         let began = Instant::now();
-        while !passing.is_finished() && began.elapsed() < Duration::from_secs(10) {
+        while !others.iter().all(|other| other.is_finished()) && began.elapsed() < Duration::from_secs(10) {
             std::thread::yield_now();
         }
-        let (has_passed, has_merged) = (passing.is_finished(), merging.is_finished());
+        let (has_passed, has_merged) =
+            (others.iter().all(|other| other.is_finished()), merging.is_finished());
         opens.send(()).unwrap();
         durable.join().unwrap();
         assert!(has_passed && !has_merged, "{has_passed}, {has_merged}");
