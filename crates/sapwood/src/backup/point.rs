@@ -110,12 +110,10 @@ pub(super) fn choose(
     if plans.len() > 1 {
         let told: Vec<_> = plans
             .iter()
-            .map(|plan| format!("{} of database {}", plan.base.number, plan.base.database))
+            .map(|plan| format!("{} (database {})", plan.base.number, plan.base.database))
             .collect();
-        return Err(format!(
-            "of several databases, of which one has to be chosen by its backup: {}",
-            told.join(", ")
-        ));
+        let told = told.join(", ");
+        return Err(format!("that of several databases; say which by the number of its backup: {told}"));
     }
     plans.pop().ok_or_else(|| ranges(manifests, gap))
 }
@@ -384,10 +382,8 @@ mod tests {
             it.database = DatabaseId([2; 16]);
         }
         let told = choose(&all, Point::Sequence(15), None).unwrap_err();
-        assert!(
-            told.contains(&format!("1 of database {}, 3 of database {}", all[0].database, all[2].database)),
-            "{told}"
-        );
+        let both = format!("1 (database {}), 3 (database {})", all[0].database, all[2].database);
+        assert!(told.contains(&both), "{told}");
         assert!(choose(&all, Point::Time(time_of(160)), None).is_err());
         for (point, base, last) in [(15, 1, 2), (15, 3, 4)] {
             let plan = choose(&all, Point::Sequence(point), Some(base)).unwrap();

@@ -100,6 +100,8 @@ impl<'p> Restore<'p> {
     /// Restores a moment between backups, for which [the log was archived](crate::backup::Backup::archive_log): from the last backup before it,
     /// or the one that [`number`](Restore::number) says, and what was committed from there on. The information that is returned is that backup's,
     /// with the sequence number of the last operation that was restored, and the last time that the log tells up to there.
+    /// If several databases have backups in the target from which the moment can be restored, one has to be said by [`number`](Restore::number);
+    /// of a database that was set back the newest backup before the moment counts.
     ///
     /// Options of keyspaces that were changed in between are those of that backup. A stream has no archive.
     ///
