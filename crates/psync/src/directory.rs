@@ -32,6 +32,24 @@ pub(crate) fn cannot_sync(error: &io::Error) -> bool {
 mod tests {
     use super::*;
 
+    #[test]
+    fn names_are_those_of_the_list() {
+        let place = tempfile::tempdir().unwrap();
+        for name in ["b", "a", "long name of a file"] {
+            std::fs::write(place.path().join(name), name).unwrap();
+        }
+        std::fs::create_dir(place.path().join("folder")).unwrap();
+        #[cfg(unix)]
+        std::os::unix::fs::symlink("nowhere", place.path().join("link")).unwrap();
+        let directory = Directory::open(place.path()).unwrap();
+        let mut listed: Vec<_> = directory.list().unwrap().into_iter().map(|entry| entry.name).collect();
+        let mut names = directory.names().unwrap();
+        listed.sort();
+        names.sort();
+        assert_eq!(names, listed);
+        assert_eq!(names.len(), if cfg!(unix) { 4 } else { 3 });
+    }
+
     #[cfg(unix)]
     #[test]
     fn what_cannot_be_synced_is_told_from_what_failed() {

@@ -589,6 +589,11 @@ impl Volume for Disk {
         Ok(entries)
     }
 
+    fn names(&self) -> Result<Vec<String>> {
+        self.process.check()?;
+        self.directory.names().map_err(|error| Error::from_io("list", &self.describe(), None, error))
+    }
+
     fn sync_directory(&self) -> Result<()> {
         self.process.check()?;
         let mut failed = self.directory_failed.lock();

@@ -15,12 +15,14 @@
 //!    before the version is shown: a follower that is registered later reads this version or a later one.
 //! 2. A registration is removed before the first place is used again that it protected. So a follower that finds other bytes than
 //!    it expected finds its file gone too.
-//! 3. Failures here are no failures of the database: followers then see less, or more is kept for them.
+//! 3. Failures here are no failures of the database: followers then see less, or more is kept for them. But a `DURABLE` of before that can
+//!    neither be replaced nor removed keeps a writer out: it may say that all is durable.
 
 pub(crate) mod durable;
 pub(crate) mod registration;
 
 use crate::database_id::DatabaseId;
+use crate::error::Result;
 use crate::lock_order::{RankedMutex, rank};
 use crate::operation::SeqNo;
 use crate::storage::slots::Slots;
@@ -54,11 +56,11 @@ impl Followers {
     }
 
     /// Begins, before the first edit: so far a database is durable that is being opened.
-    pub fn begin(&self, database: DatabaseId, durable: Durable) {
-        match Publication::begin(&self.volume, database, durable) {
-            Ok(publication) => *self.publication.lock() = Some(publication),
-            Err(error) => tracing::warn!(%error, "followers see nothing of what is written from now on"),
-        }
+    ///
+    /// # Errors
+    /// `DURABLE` could neither be written nor removed.
+    pub fn begin(&self, database: DatabaseId, durable: Durable) -> Result<()> {
+        *self.publication.lock() = Some(Publication::begin(&self.volume, database, durable)?);
         fence(SeqCst);
         let mut seen = self.seen.lock();
         let oldest = self.oldest(&mut seen);
@@ -66,6 +68,7 @@ impl Followers {
             self.slots.pin_all_free(durable.epoch);
         }
         self.slots.pin(oldest, durable.epoch);
+        Ok(())
     }
 
     /// Operations up to this one are durable.
@@ -108,14 +111,14 @@ impl Followers {
 
     /// The oldest epoch that a follower needs, if there are followers.
     fn oldest(&self, seen: &mut HashMap<String, Seen>) -> Option<u64> {
-        let entries = match self.volume.list() {
-            Ok(entries) => entries,
+        let names = match self.volume.names() {
+            Ok(names) => names,
             Err(error) => {
                 tracing::warn!(%error, "it is unknown what followers need, so everything is kept");
                 return Some(0);
             }
         };
-        let names = entries.into_iter().map(|entry| entry.name).filter(|name| is_registration(name));
+        let names = names.into_iter().filter(|name| is_registration(name));
         let mut found = HashMap::new();
         let mut oldest = None;
         for name in names {
@@ -163,11 +166,11 @@ impl Followers {
 
     /// Removes all registrations. Returns whether they are gone.
     pub fn revoke_all(&self) -> bool {
-        let Ok(entries) = self.volume.list() else { return false };
+        let Ok(names) = self.volume.names() else { return false };
         let mut are_gone = true;
-        for entry in entries.into_iter().filter(|entry| is_registration(&entry.name)) {
-            if self.is_removed(&entry.name) {
-                tracing::warn!(file = entry.name, "there is no space for what a follower needs");
+        for name in names.into_iter().filter(|name| is_registration(name)) {
+            if self.is_removed(&name) {
+                tracing::warn!(file = name, "there is no space for what a follower needs");
             } else {
                 are_gone = false;
             }

@@ -344,7 +344,11 @@ pub fn of(engine: &Engine) -> Stats {
             manifest: bytes_of(&|name| manifest::number_of(name).is_some()),
             reserve: bytes_of(&|name| name == reserve::FILE),
             log: bytes_of(&|name| wal::generation_of(name).is_some()),
-            kept_log: engine.space.kept_log.bytes(),
+            kept_log: match engine.health.is_read_only() && version.kept_log_max() > 0 {
+                // Whoever only reads keeps none, and sees what is kept.
+                true => wal::kept_bytes(&files, |generation| generation < version.wal_low),
+                false => engine.space.kept_log.bytes(),
+            },
         },
         reads: ReadStats {
             record_hits: pager.total(|counters| &counters.record_hits),

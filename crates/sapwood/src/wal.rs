@@ -66,7 +66,7 @@ mod zeroing;
 
 pub(crate) use cursor::LogCursor;
 pub(crate) use generation::Old;
-pub(crate) use kept::KeptGenerations;
+pub(crate) use kept::{KeptGenerations, bytes_of as kept_bytes};
 pub(crate) use reader::{Tail, replay, replay_direct};
 #[cfg(any(fuzzing, test))]
 pub(crate) use record::seal;

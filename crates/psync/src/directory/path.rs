@@ -92,6 +92,22 @@ impl Directory {
         Ok(entries)
     }
 
+    /// The names of what `list` lists.
+    pub fn names(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.0)? {
+            let entry = entry?;
+            match entry.file_type() {
+                Ok(kind) if !kind.is_dir() => names.push(entry.file_name().to_string_lossy().into_owned()),
+                Ok(_) => {}
+                // Removed since it was listed.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(names)
+    }
+
     /// The system makes names durable by itself.
     pub fn sync(&self) -> io::Result<()> {
         Ok(())

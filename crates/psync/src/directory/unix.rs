@@ -3,6 +3,7 @@
 use crate::{Access, Entry};
 use rustix::fs::{self, AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
+use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -161,13 +162,7 @@ impl Directory {
         let mut entries = Vec::new();
         for entry in Dir::read_from(&self.0)? {
             let entry = entry?;
-            let stat = match fs::statat(&self.0, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(stat) => stat,
-                // Removed since it was listed.
-                Err(Errno::NOENT) => continue,
-                Err(error) => return Err(error.into()),
-            };
-            if matches!(FileType::from_raw_mode(stat.st_mode), FileType::RegularFile | FileType::Symlink) {
+            if let Some(stat) = self.file(entry.file_name())? {
                 let name = entry.file_name().to_string_lossy().into_owned();
                 entries.push(Entry { name, len: u64::try_from(stat.st_size).unwrap_or(0) });
             }
@@ -175,10 +170,39 @@ impl Directory {
         Ok(entries)
     }
 
+    /// The names of what `list` lists. Most file systems tell them without a call for each.
+    pub fn names(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&self.0)? {
+            let entry = entry?;
+            let is_file = match entry.file_type() {
+                FileType::Unknown => self.file(entry.file_name())?.is_some(),
+                kind => is_file(kind),
+            };
+            if is_file {
+                names.push(entry.file_name().to_string_lossy().into_owned());
+            }
+        }
+        Ok(names)
+    }
+
+    /// What is known of a plain file or symbolic link; `None` if it is anything else, or was removed.
+    fn file(&self, name: &CStr) -> io::Result<Option<Stat>> {
+        match fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat).filter(|stat| is_file(FileType::from_raw_mode(stat.st_mode)))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Makes the names in it durable.
     pub fn sync(&self) -> io::Result<()> {
         self.0.sync_all()
     }
+}
+
+fn is_file(kind: FileType) -> bool {
+    matches!(kind, FileType::RegularFile | FileType::Symlink)
 }
 
 /// Repeats a call that a signal interrupted.

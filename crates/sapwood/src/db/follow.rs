@@ -100,7 +100,7 @@ struct FollowCursor {
 /// What the writer is to keep.
 #[derive(Default)]
 struct Needs {
-    /// `None` if nothing can be written to the directory, or the database is closed.
+    /// `None` if nothing could be written to the directory, or the database is closed.
     registration: Option<Registration>,
     /// The first version that the registration covers; `None` until it is read.
     since: Option<u64>,
@@ -226,7 +226,7 @@ impl Follower {
 
     /// Reads what is durable by now, and shows it. Returns where to go on; `None` if something was changed meanwhile.
     fn go_on(&self, engine: &Engine, cursor: Option<FollowCursor>) -> Result<Option<FollowCursor>> {
-        self.register()?;
+        self.register();
         let mut durable = self.durable()?;
         let now = engine.state.load_full();
         let log = cursor.as_ref().map(|cursor| cursor.log.clone());
@@ -279,7 +279,7 @@ impl Follower {
         }
         // What can be read of it still is held by others.
         drop(now);
-        let is_registered = self.say(Some(epoch))?;
+        let is_registered = self.say(Some(epoch));
         Ok(is_registered.then_some(FollowCursor { current, at, slots, log }))
     }
 
@@ -316,22 +316,34 @@ impl Follower {
         Ok((version, current, at, slots))
     }
 
-    /// Registers again if the writer has ended the registration.
-    fn register(&self) -> Result<()> {
+    /// Registers again if the writer has ended the registration, or nothing could be written before. If nothing can be written still, as when
+    /// the disk is full, it goes on without.
+    fn register(&self) {
         let mut needs = self.needs.lock();
-        if needs.registration.as_ref().is_some_and(Registration::is_ended) {
-            needs.registration = Some(Registration::begin(&self.volume, self.database)?);
-            needs.since = None;
+        let is_registered = needs.registration.as_ref().map(|it| !it.is_ended());
+        // After `close`, which comes behind `is_over`, nothing is to be left.
+        if is_registered == Some(true) || *self.is_over.lock() {
+            return;
         }
-        Ok(())
+        let registration = Registration::begin(&self.volume, self.database);
+        if let (Err(error), Some(_)) = (&registration, is_registered) {
+            let path = &self.path;
+            tracing::warn!(%error, path, "followed without registration: reads may come too late");
+        }
+        (needs.registration, needs.since) = (registration.ok(), None);
     }
 
     /// Says what is needed; `read`: the version that has just been read. Returns false if the writer has ended the registration.
-    fn say(&self, read: Option<u64>) -> Result<bool> {
+    fn say(&self, read: Option<u64>) -> bool {
         let mut needs = self.needs.lock();
         needs.since = needs.since.or(read);
         let oldest = needs.oldest();
-        Ok(needs.registration.as_mut().map_or(Ok(true), |registration| registration.say(oldest))?)
+        let said = needs.registration.as_mut().map_or(Ok(true), |registration| registration.say(oldest));
+        said.unwrap_or_else(|error| {
+            // What it has said before protects more.
+            tracing::debug!(%error, path = self.path, "the writer does not learn that the follower is there");
+            true
+        })
     }
 
     /// Says that it is there, again and again, until it is closed.
@@ -345,9 +357,7 @@ impl Follower {
                 return;
             }
             drop(is_over);
-            if let Err(error) = self.say(None) {
-                tracing::debug!(%error, path = self.path, "the writer does not learn that the follower is there");
-            }
+            self.say(None);
         }
     }
 
@@ -428,7 +438,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if what is said to be durable is not there; [`Error::Closed`]; I/O errors. The view is the one before, or a
+    /// [`Error::Corrupt`] if what is said to be durable is not there; [`Error::NotFollowable`] as long as the writer cannot say what is;
+    /// [`Error::Closed`]; I/O errors. The view is the one before, or a
     /// newer one.
     pub fn refresh(&self) -> Result<Refreshed> {
         let engine = &self.handle.engine;

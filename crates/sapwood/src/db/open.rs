@@ -18,6 +18,7 @@ mod tests;
 
 pub(super) use directory::{has_current, missing};
 
+use crate::backup::RESTORING;
 use crate::cache::pager;
 use crate::cache::pager::{Pager, PagerMemory};
 use crate::clock::Clock;
@@ -270,7 +271,7 @@ fn start(
     engine.space.slots.reach(granules(data_len));
     engine.space.reserve.note_version(version.live_bytes(), manifest.len());
     let durable = Durable { epoch: version.epoch, seq: tail.next_seq - 1 };
-    engine.followers.begin(current.database, durable);
+    engine.followers.begin(current.database, durable)?;
     engine.publisher.install_manifest(manifest);
     if is_sealed {
         // Before anything else is written: by an edit behind those that `CURRENT` counts the next opening knows that this session did not
@@ -426,7 +427,9 @@ fn remove_leftovers(engine: &Engine, volume: &Arc<dyn Volume>, wal_low: u64) {
                     && wal::generation_of(&entry.name).is_some_and(|generation| generation < wal_low))
                 || wal::is_copy(&entry.name)
                 || entry.name == current::TEMPORARY
-                || entry.name == encryption::TEMPORARY;
+                || entry.name == encryption::TEMPORARY
+                // Of a restore that was killed at its end.
+                || entry.name == RESTORING;
             if outdated && let Err(error) = volume.remove(&entry.name) {
                 tracing::warn!(%error, file = entry.name, "a file that is no longer needed was not removed");
             }

@@ -472,7 +472,7 @@ impl Builder {
     }
 
     /// Keeps what was committed for [`Database::changes`](crate::Database::changes): up to so many bytes of log files after their changes are in the trees,
-    /// at least 1 MiB; or none, with 0. The database remembers it: without this option it is as it was, and in a new one it is 0.
+    /// at least 1 MiB, and at most 4,096 files; or none, with 0. The database remembers it: without this option it is as it was, and in a new one it is 0.
     ///
     /// The files stay where they are, so nothing is written twice; but they take their space on the disk, and a flush syncs the
     /// log of its queue, which buffered commits do without otherwise. If the disk is full, the oldest are given up.

@@ -95,32 +95,64 @@ impl Durable {
     }
 }
 
-/// The file, open to be written.
+/// What is said in the file.
 pub(super) struct Publication {
     volume: Arc<dyn Volume>,
     database: DatabaseId,
-    file: FileId,
-    window: Option<Box<dyn Window>>,
     boot: [u8; 16],
     durable: Durable,
+    /// `None` as long as the file could not be written: then there is none.
+    file: Option<OpenFile>,
+}
+
+/// The file, open to be written.
+struct OpenFile {
+    volume: Arc<dyn Volume>,
+    file: FileId,
+    window: Option<Box<dyn Window>>,
 }
 
 impl Publication {
+    /// Begins. If the file cannot be written, it is removed, and begun with a later edit.
+    ///
+    /// # Errors
+    /// The file could not be removed either: if the machine was started since it was written, it says that all is durable.
     pub fn begin(volume: &Arc<dyn Volume>, database: DatabaseId, durable: Durable) -> Result<Self> {
+        let (volume, boot) = (Arc::clone(volume), volume.boot_id());
+        let mut publication = Self { volume, database, boot, durable, file: None };
+        publication.write_first()?;
+        Ok(publication)
+    }
+
+    fn write_first(&mut self) -> Result<()> {
+        match self.open() {
+            Ok(file) => self.file = Some(file),
+            Err(error) => {
+                tracing::warn!(%error, "followers see nothing of what is written until a later edit");
+                match self.volume.remove(FILE) {
+                    Ok(()) | Err(psync::Error::NotFound { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&self) -> Result<OpenFile> {
+        let volume = &self.volume;
         let access = Access { write: true, create: true, ..Access::default() };
         let file = volume.open(FILE, access)?;
-        let boot = volume.boot_id();
-        let mut publication =
-            Self { volume: Arc::clone(volume), database, file, window: None, boot, durable };
+        // From here on it is closed, whatever fails.
+        let mut open = OpenFile { volume: Arc::clone(volume), file, window: None };
         let is_new = volume.len(file)? == 0;
         let mut page = [0; PAGE];
-        page[..LEN].copy_from_slice(&durable.encode(database, boot));
+        page[..LEN].copy_from_slice(&self.durable.encode(self.database, self.boot));
         volume.write(&[Write { file, offset: 0, data: &page }])?;
         if is_new {
             volume.sync(file)?;
         }
-        publication.window = volume.window(file, 0..PAGE as u64)?;
-        Ok(publication)
+        open.window = volume.window(file, 0..PAGE as u64)?;
+        Ok(open)
     }
 
     /// Notes what is durable besides; where the file is not mapped, only if `write`.
@@ -128,17 +160,26 @@ impl Publication {
         self.durable.epoch = self.durable.epoch.max(durable.epoch);
         self.durable.seq = self.durable.seq.max(durable.seq);
         let bytes = self.durable.encode(self.database, self.boot);
-        let is_stored = self.window.as_mut().is_some_and(|window| window.store(0, &bytes).unwrap_or(false));
-        if !is_stored && (write || self.window.is_some()) {
-            let written = self.volume.write(&[Write { file: self.file, offset: 0, data: &bytes }]);
-            if let Err(error) = written {
-                tracing::warn!(%error, "followers do not learn yet what is durable");
+        let result = match &mut self.file {
+            Some(OpenFile { file, window, .. }) => {
+                let is_stored =
+                    window.as_mut().is_some_and(|window| window.store(0, &bytes).unwrap_or(false));
+                match !is_stored && (write || window.is_some()) {
+                    true => self.volume.write(&[Write { file: *file, offset: 0, data: &bytes }]),
+                    false => Ok(()),
+                }
             }
+            // What is left of an attempt says what was durable then.
+            None if write => self.write_first(),
+            None => Ok(()),
+        };
+        if let Err(error) = result {
+            tracing::warn!(%error, "followers do not learn yet what is durable");
         }
     }
 }
 
-impl Drop for Publication {
+impl Drop for OpenFile {
     fn drop(&mut self) {
         self.window = None;
         let _ = self.volume.close(self.file);

@@ -360,8 +360,12 @@ fn what_is_kept_stays_within_its_bound_and_a_reader_is_told_what_it_has_missed()
     assert!(oldest.sequence() >= from);
     let last = db.changes(&oldest).expect("begins").map(|change| change.expect("reads")).last();
     assert!(matches!(last, Some(Change::Commit(commit)) if commit.last_sequence() == 20_000));
-    // It is so after a restart, and the bound can be changed.
+    // It is so after a restart, also for who only reads, and the bound can be changed.
     drop(db);
+    let kept = open(&volume, None).expect("opens").stats().space.kept_log;
+    let read_only = Database::builder().read_only(true).open_on(Arc::new(volume.clone())).expect("opens");
+    assert!(kept > 0 && read_only.stats().space.kept_log == kept);
+    drop(read_only);
     let db = open(&volume, None).expect("opens");
     assert_eq!(db.oldest_change().expect("a position"), oldest);
     drop(db);
