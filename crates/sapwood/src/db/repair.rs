@@ -12,7 +12,8 @@
 //! 1. No file of the damaged database is changed.
 //! 2. What a reader of the new database finds was there in the damaged one. Whatever is missing, or older, lies in a listed range.
 //! 3. As long as there is `RESTORING` and no `CURRENT`, the new directory is no database, and the next repair begins it anew.
-//! 4. Memory: the version, as when a database is open; a half of the budget for an index where nodes are searched; some mebibytes.
+//! 4. Memory: the version, as when a database is open; a half of the budget for an index where nodes are searched; the ids of large values if
+//!    anything is lost; some mebibytes.
 
 mod copy_log;
 mod large;
@@ -36,7 +37,7 @@ use crate::db::database::Handle;
 use crate::db::open;
 use crate::db::options::Builder;
 use crate::db::repair::copy_log::{CopyLog, Removals};
-use crate::db::repair::large::each_lacking;
+use crate::db::repair::large::{each_lacking, each_misnamed};
 use crate::db::repair::old_nodes::OldNodes;
 use crate::db::repair::orphans::Orphans;
 use crate::db::repair::output::{New, Output};
@@ -282,8 +283,10 @@ impl<'p> Repair<'p> {
                 found: "the damaged database".to_owned(),
             });
         }
-        let plan = Plan::of(&*old, self.key.as_ref())?;
+        // Before there is a file `LOCK` in a directory that is none of ours.
+        Plan::refuse_nothing(&*old)?;
         let _lock = lock(&*old, LockKind::Shared)?;
+        let plan = Plan::of(&*old, self.key.as_ref())?;
         let _other = lock(&*volume, LockKind::Exclusive)?;
         let data = assembly::begin(&*volume)?;
         let (database, old_one) = (DatabaseId::random()?, &plan.encryption);
@@ -519,7 +522,7 @@ fn operands_of_areas(out: &Output, frames: &Arc<Frames>, losses: &Covered) -> Ve
     found
 }
 
-/// Leaves out large values that lack a chunk, and lists them.
+/// Leaves out large values that lack a chunk, and lists them; and sees to it that the chunks of others that are lost are removed.
 fn leave_out_large(
     log: &mut CopyLog<'_>,
     New { volume, database, encryption, .. }: &New,
@@ -555,14 +558,18 @@ fn leave_out_large(
         }
         Ok(())
     })?;
+    each_misnamed(&handle, &mut |chunks, id, is_unnamed| match is_unnamed {
+        true => log.insert(&mut removals, chunks, &id.begun()),
+        false => log.remove(&mut removals, chunks, &id.begun()),
+    })?;
     log.flush(&mut removals, 0)
 }
 
 /// The keyspaces of the new database with what is lost of each. Those that have only chunks of large values are told by the others.
 fn listed(version: &Version, losses: &mut Losses) -> Vec<RepairedKeyspace> {
-    let is_hidden = |id: KeyspaceId| version.trees.iter().any(|(_, tree)| tree.chunks == Some(id));
+    let hidden: BTreeSet<_> = version.trees.iter().filter_map(|(_, tree)| tree.chunks).collect();
     let mut keyspaces = Vec::new();
-    for (id, tree) in version.trees.iter().filter(|(id, _)| !is_hidden(*id)) {
+    for (id, tree) in version.trees.iter().filter(|(id, _)| !hidden.contains(id)) {
         let (name, records, bytes) = (tree.name.to_string(), tree.len, tree.bytes);
         keyspaces.push(RepairedKeyspace { name, records, bytes, lost: losses.take(id) });
     }

@@ -78,19 +78,17 @@ impl LargeValueReader {
     /// Reads the chunk of this number.
     fn load(&mut self, id: LargeId, number: u32) -> Result<()> {
         let follows = self.chunk.as_ref().is_some_and(|(last, _)| *last + 1 == number);
-        if !follows {
-            self.next = None;
-        }
         let last = chunks(self.len()).saturating_sub(1);
-        let range = self
-            .next
-            .get_or_insert_with(|| self.snapshot.range(&self.chunks, id.chunk(number)..=id.chunk(last)));
+        // A range that has told of an error is over: what is read again begins another one.
+        let next = self.next.take().filter(|_| follows);
+        let mut range =
+            next.unwrap_or_else(|| self.snapshot.range(&self.chunks, id.chunk(number)..=id.chunk(last)));
         let found = range.next().transpose()?.filter(|(key, _)| key[..] == id.chunk(number));
         let expected = chunk_len(self.head.len(), number);
         let found_len = found.as_ref().map(|(_, chunk)| chunk.len());
         match found {
             Some((_, chunk)) if chunk.len() == expected => {
-                self.chunk = Some((number, chunk.into()));
+                (self.chunk, self.next) = (Some((number, chunk.into())), Some(range));
                 Ok(())
             }
             _ => {

@@ -83,6 +83,18 @@ impl LargeId {
         key
     }
 
+    /// The id in the key of a chunk.
+    pub fn of_chunk(key: &[u8]) -> Option<Self> {
+        let (tag, rest) = key.split_first()?;
+        let (id, _number) = rest.split_first_chunk::<16>()?;
+        (*tag == CHUNK).then_some(Self(*id))
+    }
+
+    /// The next one in the order of keys.
+    pub fn next(self) -> Option<Self> {
+        Some(Self(u128::from_be_bytes(self.0).checked_add(1)?.to_be_bytes()))
+    }
+
     /// The prefix of all keys of values that are being written.
     pub fn all_begun() -> [u8; 1] {
         [BEGUN]
@@ -223,5 +235,10 @@ mod tests {
         assert!(one.made(ids[7]) && !other.made(ids[7]));
         assert_eq!(LargeId::of_begun(&ids[7].begun()), Some(ids[7]));
         assert_eq!(LargeId::of_begun(&ids[7].chunk(7)), None);
+        assert_eq!(LargeId::of_chunk(&ids[7].chunk(7)), Some(ids[7]));
+        assert_eq!(LargeId::of_chunk(&ids[7].begun()), None);
+        let behind = ids[7].next().unwrap();
+        assert!(ids[7].chunk(u32::MAX) < behind.chunk(0) && behind <= ids[8]);
+        assert_eq!(LargeId([0xff; 16]).next(), None);
     }
 }

@@ -1,8 +1,9 @@
 //! Large values: as a map would have them, written once, and with nothing left of those that died.
 
 use super::stored::{CHUNK_LEN, Head, SHORT_MAX, chunks};
+use crate::repair::Repair;
 use crate::{Builder, Database, Error, Keyspace, LargeValues, StagedValue, Transaction};
-use psync::{Device, Fault, Filter, Repeat, Simulated, Volume};
+use psync::{Device, Fault, Filter, OperationKind, Repeat, Simulated, Volume};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
@@ -527,4 +528,90 @@ fn a_follower_reads_large_values() {
     reader.read_to_end(&mut before).unwrap();
     assert!(before == bytes(1, 300_000));
     assert!(followed.insert("two", "short").is_err() && following.check().is_ok());
+}
+
+/// What followed an error was taken for damage: the chunk that could not be read seemed to be missing.
+#[test]
+fn a_read_that_failed_can_be_repeated() {
+    let volume = Simulated::new(1);
+    let (db, values) = open(&volume);
+    let expected = bytes(1, 2_000_000);
+    values.insert("one", &expected).unwrap();
+    db.flush().unwrap();
+    db.handle.engine.pager.cache.set_capacity(0, 0);
+    let mut reader = values.get_reader("one").unwrap().unwrap();
+    let (mut found, mut buffer, mut failed, mut is_planned) = (Vec::new(), vec![0; 100_000], 0, false);
+    loop {
+        if found.len() > 500_000 && !std::mem::replace(&mut is_planned, true) {
+            volume.fail_nth(Filter::kinds([OperationKind::Read]).file("data"), 1, Fault::Error, Repeat::Once);
+        }
+        match reader.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => found.extend_from_slice(&buffer[..count]),
+            Err(error) => {
+                failed += 1;
+                assert!(failed == 1, "{error}");
+            }
+        }
+    }
+    assert!(failed == 1 && found == expected);
+}
+
+/// Flips a bit in the root of a keyspace's tree.
+fn damage_root(db: &Database, volume: &Simulated, keyspace: &Keyspace) {
+    let version = Arc::clone(&db.handle.engine.state.load().version);
+    let root = version.trees.get(&keyspace.id()).unwrap().root.unwrap();
+    let address = version.table.address(root).unwrap();
+    let at = version.segments.file_offset(address.position, address.len() as usize, version.span).unwrap();
+    volume.flip_bit("data", at + u64::from(address.len()) / 2, 1).unwrap();
+}
+
+fn repaired(volume: &Simulated) -> (Database, LargeValues) {
+    let new = Simulated::new(2);
+    let report = Repair::of_volume(Arc::new(volume.clone())).onto(Arc::new(new.clone())).unwrap();
+    assert!(report.has_losses());
+    open(&new)
+}
+
+/// Nothing named them any more, and nothing removed them.
+#[test]
+fn a_repair_leaves_no_chunk_without_a_name() {
+    let volume = Simulated::new(1);
+    let (db, values) = open(&volume);
+    for number in 0..10u8 {
+        values.insert([number], bytes(u64::from(number), 500_000)).unwrap();
+    }
+    let staged = values.stage("staged", &bytes(11, 300_000)[..]).unwrap();
+    db.flush().unwrap();
+    damage_root(&db, &volume, &values.heads);
+    std::mem::forget(staged);
+    drop((db, values));
+    let (db, values) = repaired(&volume.crash());
+    assert_eq!(values.range(..).count(), 0);
+    holds_only(&values, 0);
+    db.compact().unwrap();
+    db.check().unwrap();
+    let live = db.stats().space.live;
+    assert!(live < 100_000, "{live} bytes");
+}
+
+/// An older node may bring back that a value is being written which was: the next opening would remove its chunks.
+#[test]
+fn a_repair_leaves_the_chunks_of_values_that_are_there() {
+    let volume = Simulated::new(1);
+    let (db, values) = open(&volume);
+    values.insert("one", bytes(1, 500_000)).unwrap();
+    let Head::Long { id, .. } = Head::decode(&values.heads.get("one").unwrap().unwrap().0).unwrap() else {
+        panic!("it is long")
+    };
+    values.chunks.insert(id.begun(), "one").unwrap();
+    let other = db.keyspace("other").unwrap();
+    other.insert("key", "value").unwrap();
+    db.flush().unwrap();
+    damage_root(&db, &volume, &other);
+    drop((db, values, other));
+    let (db, values) = repaired(&volume);
+    assert!(values.get("one").unwrap().unwrap() == bytes(1, 500_000));
+    holds_only(&values, 0);
+    db.check().unwrap();
 }

@@ -13,7 +13,9 @@ use crate::db::repair::plan::recover;
 use crate::db::repair::report::{Covered, RepairedLog};
 use crate::db::replay::check_record;
 use crate::error::{Error, Result};
-use crate::operation::{KeyRange, KeyspaceId, Operation, Operations, SeqNo, put_remove, put_remove_range};
+use crate::operation::{
+    KeyRange, KeyspaceId, Operation, Operations, SeqNo, put_insert, put_remove, put_remove_range,
+};
 use crate::version::Version;
 use crate::wal::{self, Record, Salvage, Tail, WalWriter};
 use std::collections::BTreeSet;
@@ -22,7 +24,7 @@ use std::sync::Arc;
 /// Bytes that are written together, and of a record that is made (1 MiB): enough for a device's full speed, and little memory.
 const STEP: usize = 1 << 20;
 
-/// Removals that a repair adds at the end of the log.
+/// What a repair adds at the end of the log: removals, and records of chunks that no record names.
 #[derive(Default)]
 pub(super) struct Removals {
     body: Vec<u8>,
@@ -185,6 +187,13 @@ impl<'a> CopyLog<'a> {
     /// Removes a range of records at the end of the log.
     pub fn remove_range(&mut self, removals: &mut Removals, range: KeyRange<'_>) -> Result<()> {
         put_remove_range(&mut removals.body, range);
+        removals.count += 1;
+        self.flush(removals, STEP)
+    }
+
+    /// Inserts a record without value at the end of the log.
+    pub fn insert(&mut self, removals: &mut Removals, id: KeyspaceId, key: &[u8]) -> Result<()> {
+        put_insert(&mut removals.body, id, key, &[]);
         removals.count += 1;
         self.flush(removals, STEP)
     }

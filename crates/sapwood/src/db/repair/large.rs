@@ -1,5 +1,6 @@
 //! Large values that lack a chunk are left out of the new database, and listed by their keys: a record that names chunks which are
-//! not there is damage.
+//! not there is damage. Chunks whose record is lost get one that says that their value was being written, with which the next opening removes
+//! them; and chunks that a record names lose such a one, which an older node may have brought back.
 
 use crate::db::database::Handle;
 use crate::db::keyspace::Keyspace;
@@ -7,6 +8,7 @@ use crate::db::large_values::stored::{Head, LargeId, chunks};
 use crate::db::snapshot::Snapshot;
 use crate::error::Result;
 use crate::operation::KeyspaceId;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A large value that lacks a chunk.
@@ -37,6 +39,40 @@ pub(super) fn each_lacking(handle: &Arc<Handle>, take: &mut dyn FnMut(Lacking) -
                 let id = head.and_then(|head| Some((head.id()?, chunks(head.len()))));
                 take(Lacking { heads: heads_id, chunks: chunks_id, key: key.to_vec(), id })?;
             }
+        }
+    }
+    Ok(())
+}
+
+/// Passes ids of chunks to `take`: with true, if no record names them nor says that they are being written; with false, if one says so although
+/// they are named. Takes memory for the ids of all values: far less than the mapping table, which has each of their chunks.
+pub(super) fn each_misnamed(
+    handle: &Arc<Handle>,
+    take: &mut dyn FnMut(KeyspaceId, LargeId, bool) -> Result<()>,
+) -> Result<()> {
+    let snapshot = Snapshot::new(Arc::clone(handle));
+    let version = Arc::clone(&handle.engine.state.load().version);
+    for (heads_id, tree) in version.trees.iter() {
+        let Some(chunks_id) = tree.chunks else { continue };
+        let opened = |id| Keyspace::new(Arc::clone(handle), id, Arc::clone(&tree.name));
+        let (heads, chunks_of) = (opened(heads_id), opened(chunks_id));
+        let mut named = BTreeSet::new();
+        for record in snapshot.iter(&heads) {
+            named.extend(Head::decode(&record?.1.0).ok().and_then(|head| head.id()));
+        }
+        for key in snapshot.prefix(&chunks_of, LargeId::all_begun()).keys() {
+            if let Some(id) = LargeId::of_begun(&key?).filter(|id| named.contains(id)) {
+                take(chunks_id, id, false)?;
+            }
+        }
+        let mut from = Some(LargeId([0; 16]));
+        while let Some(first) = from {
+            let key = snapshot.range(&chunks_of, first.chunk(0)..).keys().next().transpose()?;
+            let Some(id) = key.and_then(|key| LargeId::of_chunk(&key)) else { break };
+            if !named.contains(&id) && snapshot.get(&chunks_of, id.begun())?.is_none() {
+                take(chunks_id, id, true)?;
+            }
+            from = id.next();
         }
     }
     Ok(())

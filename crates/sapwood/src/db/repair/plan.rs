@@ -43,9 +43,25 @@ pub(super) struct Plan {
 }
 
 impl Plan {
+    /// Returns an error if there is nothing to repair.
+    pub fn refuse_nothing(volume: &dyn Volume) -> Result<()> {
+        let entries = volume.list()?;
+        let is_there = |name: &str| {
+            name == DATA_FILE || manifest::number_of(name).is_some() || wal::generation_of(name).is_some()
+        };
+        if entries.iter().any(|entry| is_there(&entry.name)) {
+            return Ok(());
+        }
+        match Current::read(volume) {
+            Err(_) if !entries.iter().any(|entry| entry.name == current::FILE) => {
+                Err(Error::Missing { path: volume.describe() })
+            }
+            read => read.map(drop),
+        }
+    }
+
     pub fn of(volume: &dyn Volume, key: Option<&EncryptionKey>) -> Result<Self> {
         let entries = volume.list()?;
-        let has = |name: &str| entries.iter().any(|entry| entry.name == name);
         let mut manifests: Vec<_> =
             entries.iter().filter_map(|entry| manifest::number_of(&entry.name)).collect();
         manifests.sort_unstable_by(|a, b| b.cmp(a));
@@ -58,10 +74,6 @@ impl Plan {
             // Whoever may not open a file has not lost it.
             Err(Error::Io(error)) if !matches!(&*error, psync::Error::Io { operation: "read", .. }) => {
                 return Err(Error::Io(error));
-            }
-            Err(error) if manifests.is_empty() && generations.is_empty() && !has(DATA_FILE) => {
-                let path = volume.describe();
-                return Err(if has(current::FILE) { error } else { Error::Missing { path } });
             }
             Err(error) => {
                 damage.push(error);

@@ -1,9 +1,9 @@
 //! What only shows with little memory: several passes over the data file.
 
 use crate::{Database, Keyspace};
-use psync::{Simulated, Volume};
+use psync::{Access, FileId, Lock, LockKind, PassThrough, Simulated, Volume};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use super::Repair;
 
@@ -75,4 +75,36 @@ fn an_index_of_a_part_of_the_nodes_gives_the_same_records() {
         passes.push(done / len);
     }
     assert!(passes[0] == 2 && passes[1] > 2 && passes[2] > passes[1], "{passes:?}");
+}
+
+/// Writes down what a repair does first.
+struct Noted(Simulated, Mutex<Vec<String>>);
+
+impl PassThrough for Noted {
+    fn inner(&self) -> &dyn Volume {
+        &self.0
+    }
+
+    fn open(&self, name: &str, access: Access) -> psync::Result<FileId> {
+        self.1.lock().expect("one at a time").push(name.to_owned());
+        self.0.open(name, access)
+    }
+
+    fn lock(&self, kind: LockKind, holder: &str) -> psync::Result<Lock> {
+        self.1.lock().expect("one at a time").push("lock".to_owned());
+        self.0.lock(kind, holder)
+    }
+}
+
+/// A writer that ended in between had changed what was read before.
+#[test]
+fn the_manifest_is_read_behind_the_lock() {
+    let volume = Simulated::new(1);
+    drop(open(&volume));
+    let noted = Arc::new(Noted(volume, Mutex::default()));
+    Repair::of_volume(Arc::clone(&noted) as Arc<dyn Volume>)
+        .onto(Arc::new(Simulated::new(2)))
+        .expect("repairs");
+    let noted = noted.1.lock().expect("one at a time");
+    assert_eq!(noted.first().map(String::as_str), Some("lock"), "{noted:?}");
 }
