@@ -6,6 +6,7 @@ use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::output::{failed, print, tell};
 use crate::progress::{Progress, human_bytes};
+use sapwood::Error;
 use sapwood::backup::{self, BackupInfo, Directory, StreamWriter, Target};
 use std::io::{IsTerminal, Write, stdout};
 use std::ops::ControlFlow;
@@ -112,7 +113,7 @@ fn rotate(target: &Directory, taken: &BackupInfo, keep: u64) -> Result<()> {
         match info {
             Ok(info) if info.database == taken.database => ours.push(number),
             Ok(_) => {}
-            Err(error) => {
+            Err(error @ Error::BackupDamaged { .. }) => {
                 return Err(Failure::Damage(format!(
                     "backup {} was taken, but no older one was removed, since another is damaged: {error}; remove that one with \
                      `sapwood backups {} --remove {number}`",
@@ -120,6 +121,8 @@ fn rotate(target: &Directory, taken: &BackupInfo, keep: u64) -> Result<()> {
                     target.describe()
                 )));
             }
+            // It may be as sound as any.
+            Err(error) => return Err(error.into()),
         }
     }
     let old = ours.len().saturating_sub(usize::try_from(keep).unwrap_or(usize::MAX));
@@ -144,12 +147,19 @@ pub(crate) fn list(options: &Backups) -> Result<()> {
     if !options.remove.is_empty() {
         return remove(&target, &options.remove);
     }
-    let all = backup::list_each(&target)?;
-    let damaged: Vec<_> =
-        all.iter().filter_map(|(_, info)| info.as_ref().err()).map(|error| error.to_string()).collect();
-    let backups: Vec<_> = all.into_iter().filter_map(|(_, info)| info.ok()).collect();
-    show(options, &backups, damaged.is_empty())?;
-    if damaged.is_empty() { Ok(()) } else { Err(Failure::Damage(damaged.join("\n"))) }
+    let (mut backups, mut damaged, mut not_read) = (Vec::new(), Vec::new(), Vec::new());
+    for (_, info) in backup::list_each(&target)? {
+        match info {
+            Ok(info) => backups.push(info),
+            Err(error @ Error::BackupDamaged { .. }) => damaged.push(error.to_string()),
+            Err(error) => not_read.push(error.to_string()),
+        }
+    }
+    show(options, &backups, damaged.is_empty() && not_read.is_empty())?;
+    if !damaged.is_empty() {
+        return Err(Failure::Damage([damaged, not_read].concat().join("\n")));
+    }
+    if not_read.is_empty() { Ok(()) } else { Err(Failure::Other(not_read.join("\n"))) }
 }
 
 fn show(options: &Backups, backups: &[BackupInfo], are_all: bool) -> Result<()> {

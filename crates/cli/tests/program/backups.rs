@@ -164,3 +164,42 @@ fn a_damaged_manifest_hides_no_other_backup_and_removes_none() {
     assert_eq!(place.run(&["backups", "backups"]).ends(0).out.lines().count(), 2);
     place.run(&["verify", "backups", "--all"]).ends(0);
 }
+
+/// It may be as sound as any: nobody is told to remove it.
+#[cfg(unix)]
+#[test]
+fn a_manifest_that_cannot_be_read_is_not_called_damaged() {
+    let place = place();
+    for _ in 0..3 {
+        place.run(&["backup", "ships.db", "backups"]).ends(0);
+    }
+    let (manifest, away) = (place.path("backups/backup-000002"), place.path("away"));
+    std::fs::rename(&manifest, &away).unwrap();
+    // No file is opened through a link.
+    std::os::unix::fs::symlink(&away, &manifest).unwrap();
+    let said = place.run(&["backups", "backups"]).ends(3).tells("backup-000002");
+    assert_eq!(said.out.lines().count(), 3, "{said:?}");
+    let said = place.run(&["backup", "ships.db", "backups", "--keep", "1"]).ends(3).tells("backup-000002");
+    assert!(!said.err.contains("--remove"), "{said:?}");
+    std::fs::rename(&away, &manifest).unwrap();
+    place.run(&["backup", "ships.db", "backups", "--keep", "1"]).ends(0);
+    assert_eq!(place.run(&["backups", "backups"]).ends(0).out.lines().count(), 2);
+}
+
+/// Each of them kept the other.
+#[test]
+fn two_damaged_backups_are_removed_together() {
+    let place = place();
+    for _ in 0..3 {
+        place.run(&["backup", "ships.db", "backups"]).ends(0);
+    }
+    for number in 1..3 {
+        let manifest = place.path(&format!("backups/backup-{number:06}"));
+        let bytes = std::fs::read(&manifest).unwrap();
+        write(&manifest, &bytes[..bytes.len() / 2]).unwrap();
+    }
+    place.run(&["backups", "backups", "--remove", "1", "--remove", "2"]).ends(0);
+    place.run(&["backup", "ships.db", "backups", "--keep", "1"]).ends(0);
+    assert_eq!(place.run(&["backups", "backups"]).ends(0).out.lines().count(), 2);
+    place.run(&["verify", "backups", "--all"]).ends(0);
+}

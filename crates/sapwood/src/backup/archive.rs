@@ -168,9 +168,10 @@ impl Archiver<'_> {
             archive.last = self.last_commit()?;
             return Ok(archive);
         };
-        let oldest = self.listing.backups().first().copied().unwrap_or(0);
+        let backups = self.listing.backups();
         let old = before.archive.as_ref().map(|archive| archive.parts.as_slice()).unwrap_or_default();
-        archive.parts = old.iter().filter(|part| part.after >= oldest).copied().collect();
+        // No restore begins before the first one that continues a backup which is there.
+        archive.parts = old.iter().skip_while(|part| !backups.contains(&part.after)).copied().collect();
         match self.put(&before, advance) {
             Ok((part, last)) => {
                 archive.parts.push(part);
@@ -280,7 +281,7 @@ impl Archiver<'_> {
             let (mut next, mut refused) = (before.seq + 1, None);
             // The record with which the backup ended has to be there, and the same.
             let passed = last.map_or(before.seq, |last| last.first_seq - 1);
-            self.read(passed, &mut |record| {
+            let read = self.read(passed, &mut |record| {
                 if record.first_seq < next {
                     let is_it = last == Some(LastCommit::of(record));
                     return if is_it { Ok(()) } else { Err(gone()) };
@@ -288,14 +289,17 @@ impl Archiver<'_> {
                 let mut frames = Frames::default();
                 writing.commit(record, &mut frames);
                 next = record.first_seq + u64::from(record.count);
-                if refused.is_none() {
-                    refused = blob.put(&frames.0).err();
+                if let Err(error) = blob.put(&frames.0) {
+                    // The rest of the log is not read for a target that takes no more.
+                    refused = Some(error);
+                    return Err(Error::Stopped);
                 }
                 advance(frames.0.len() as u64)
-            })?;
+            });
+            refused.map_or(Ok(()), Err)?;
+            read?;
             let mut frames = Frames::default();
             writing.events_before(SeqNo::MAX, &mut frames);
-            refused.map_or(Ok(()), Err)?;
             Ok(blob.put(&frames.0)?)
         })?;
         let last = writing.last;

@@ -14,10 +14,12 @@ use super::{Progress, Reporter, called, damage};
 use crate::clock::Clock;
 use crate::commit::CommitPipeline;
 use crate::database_id::DatabaseId;
-use crate::encryption::{self, Encryption};
+use crate::encryption::Encryption;
 use crate::error::{Error, Result};
 use crate::health::Health;
+use crate::storage::data_file::least_len;
 use crate::storage::reader::unread;
+use crate::storage::slots::{GRANULE, granules};
 use crate::version::Version;
 use crate::version::checkpoint::Checkpoint;
 use crate::version::current::{Current, FORMAT};
@@ -256,10 +258,10 @@ impl<'p> Backup<'p> {
                 Some(gathered) => gathered?,
                 None => None,
             };
-            let keys = match encryption.is_on() {
-                true => Some(put_keys(target, number, &header(Kind::Keys, 0, 0), &*volume)?),
-                false => None,
-            };
+            // As the database has them: encrypted with the key that it opens with now.
+            let keys = encryption.sound_content(&*volume, current.database)?;
+            let keys = keys.map(|content| put_keys(target, number, &header(Kind::Keys, 0, 0), &content));
+            let keys = keys.transpose()?;
             let header = (&header(Kind::Log, version.flushed_seq + 1, seq), &encryption);
             let log = put(target, BlobName::Log(number), header, &mut |blob| match &gathered {
                 Some(frames) => Ok(blob.put(frames)?),
@@ -267,8 +269,7 @@ impl<'p> Backup<'p> {
             })?;
             break (version, seq, times, (keys, log), encryption);
         };
-        // All that the version has lies below, and a restore believes nothing beyond.
-        let data_len = volume.len(self.source.data)?;
+        let data_len = believed_len(&version, volume.len(self.source.data)?);
         let of_version = put(
             target,
             BlobName::Version(number),
@@ -287,7 +288,7 @@ impl<'p> Backup<'p> {
             false => None,
         };
 
-        let mut rows = reuse::find(target, &listing, (&version, &encryption))?;
+        let mut rows = reuse::find(target, &listing, current.database, (&version, &encryption))?;
         let pieces = self.plan(&version, &rows);
         let nodes = NodesOfPieces { version: &version, memory: self.source.memory };
         let mut rest = &pieces[..];
@@ -520,11 +521,15 @@ pub(super) fn put(
     }
 }
 
-/// The data keys, as the database has them: encrypted with the key that it opens with now.
-fn put_keys(target: &dyn Target, number: u64, header: &Header, volume: &dyn Volume) -> Result<Seal> {
-    let missing = || Error::corrupt(encryption::FILE, 0, "it is missing", "a file", "none");
-    let content = encryption::content(volume)?.ok_or_else(missing)?;
-    put(target, BlobName::Keys(number), (header, &Encryption::NONE), &mut |blob| Ok(blob.put(&content)?))
+fn put_keys(target: &dyn Target, number: u64, header: &Header, content: &[u8]) -> Result<Seal> {
+    put(target, BlobName::Keys(number), (header, &Encryption::NONE), &mut |blob| Ok(blob.put(content)?))
+}
+
+/// The length of the data file that a restore is told: it believes no nodes and segments beyond. All that the version has lies below, unless
+/// another process has cut the file off meanwhile, which a follower of it does not see where the target has all that was there.
+fn believed_len(version: &Version, len: u64) -> u64 {
+    let needed: u64 = version.segments.iter().map(|entry| u64::from(granules(entry.used)) * GRANULE).sum();
+    len.max(needed).max(least_len(version.table.ids_end()))
 }
 
 fn put_version(

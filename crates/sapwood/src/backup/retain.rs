@@ -14,7 +14,7 @@ use super::reuse::Listing;
 use super::target::Target;
 use crate::error::{Error, Result};
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 /// A backup.
@@ -80,7 +80,8 @@ pub struct Archived {
 impl Archived {
     fn of(manifest: &BackupManifest, archive: &Archive) -> Self {
         let (mut since, mut since_sequence, mut at) = (manifest.time, manifest.seq, manifest.number);
-        let before = |number| archive.parts.iter().find(|part| part.backup == number);
+        let parts: BTreeMap<_, _> = archive.parts.iter().map(|part| (part.backup, part)).collect();
+        let before = |number| parts.get(&number).copied();
         while let Some(part) = before(at).filter(|part| part.gap.is_none()) {
             (since, since_sequence, at) = (part.from_time, part.from, part.after);
         }
@@ -203,7 +204,8 @@ pub fn list_each(target: &dyn Target) -> Result<Vec<(u64, Result<BackupInfo>)>> 
 ///
 /// # Errors
 /// [`Error::NoBackup`], [`Error::BackupTarget`]; [`Error::BackupDamaged`] if the manifest of another backup is, so that it is not
-/// known what that needs: then nothing was removed.
+/// known what that needs: then nothing was removed. If the manifest of this one is damaged too, that manifest alone is removed: its other
+/// blobs go with the first backup or removal that can read all manifests.
 pub fn remove(target: &dyn Target, number: u64) -> Result<Removed> {
     let _lock = called(target, "lock", "the target", target.lock())?;
     let listing = Listing::read(target)?;
@@ -212,11 +214,27 @@ pub fn remove(target: &dyn Target, number: u64) -> Result<Removed> {
         return Err(no_backup(target, Some(number), &listing));
     };
     // Before anything goes.
-    let needed = needed_of(target, listing.backups().into_iter().filter(|other| *other != number))?;
+    let needed = match needed_of(target, listing.backups().into_iter().filter(|other| *other != number)) {
+        // Of two that are damaged each would keep the other for ever.
+        Err(error) if error.is_damage() && is_damaged(target, number)? => {
+            tracing::warn!(%error, "the blobs of a damaged backup stay until all manifests can be read");
+            None
+        }
+        needed => Some(needed?),
+    };
     let name = name.to_string();
     called(target, "remove", &name, target.delete(std::slice::from_ref(&name)))?;
+    let Some(needed) = needed else { return Ok(Removed { blobs: 1, bytes: *bytes }) };
     let Removed { blobs, bytes: others } = remove_others(target, &listing, &needed)?;
     Ok(Removed { blobs: blobs + 1, bytes: bytes + others })
+}
+
+/// Whether the manifest of a backup is damaged.
+fn is_damaged(target: &dyn Target, number: u64) -> Result<bool> {
+    match read_manifest(target, number) {
+        Err(error) if error.is_damage() => Ok(true),
+        read => read.map(|_| false),
+    }
 }
 
 pub(super) fn no_backup(target: &dyn Target, number: Option<u64>, listing: &Listing) -> Error {

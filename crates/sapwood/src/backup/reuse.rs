@@ -1,5 +1,5 @@
-//! What a target has already of the segments that a backup needs: from the newest backup, and from attempts after it that came to no
-//! end.
+//! What a target has already of the segments that a backup needs: from the newest backup of the database, and from attempts after all backups
+//! that came to no end. If there is no backup of it, the newest one of any other counts: it may have been restored from that.
 //!
 //! ```text
 //! attempt   parts of segments that it has    nodes of its version ── those that are live now, at the same place, with the
@@ -10,14 +10,17 @@
 //! names all of them, the part has them. If it does not, the database is not the one that it was (a copy of the directory, or a disk
 //! image, was put in its place, and has written other nodes under the same numbers), and the part is not taken.
 //!
-//! Invariant: a part is taken over only if the version of its attempt names every node that is live in it now.
+//! Invariants:
+//! 1. A part is taken over only if the version of its attempt names every node that is live in it now.
+//! 2. Of another database's attempt no part is taken over that has no live node: nothing would tell whose it is.
 
 use super::blob::{END, HEADER, Kind, Seal};
 use super::input::{BlobInput, read_manifest};
-use super::manifest::Part;
+use super::manifest::{BackupManifest, Part};
 use super::name::BlobName;
 use super::target::Target;
 use super::{called, damage};
+use crate::database_id::DatabaseId;
 use crate::encryption::Encryption;
 use crate::error::Result;
 use crate::storage::mapping_table::{Address, Position};
@@ -65,12 +68,18 @@ impl Listing {
 struct Found {
     part: Part,
     attempt: u64,
+    /// Whether the attempt was this database's.
+    is_own: bool,
     /// Nodes that are live in it now, and those of them that the attempt's version names.
     live: u64,
     named: u64,
 }
 
 impl Found {
+    fn is_it(&self) -> bool {
+        self.live == self.named && (self.is_own || self.live > 0)
+    }
+
     fn has(&self, offset: u64) -> bool {
         (self.part.from..self.part.to).contains(&offset)
     }
@@ -83,41 +92,32 @@ type Parts = BTreeMap<u64, Vec<Found>>;
 pub(super) fn find(
     target: &dyn Target,
     listing: &Listing,
+    database: DatabaseId,
     (version, encryption): (&Version, &Encryption),
 ) -> Result<BTreeMap<u64, Vec<Part>>> {
-    let newest = listing.backups().last().copied();
+    let newest = newest(target, listing, database)?;
+    let last = listing.backups().last().copied();
     let mut parts = Parts::new();
     let mut add = |segment: u64, part: Part, attempt| {
         let used = version.segments.get(segment).map_or(0, |entry| entry.used);
         if part.to <= used {
-            parts.entry(segment).or_default().push(Found { part, attempt, live: 0, named: 0 });
+            parts.entry(segment).or_default().push(Found { part, attempt, is_own: false, live: 0, named: 0 });
         }
     };
-    if let Some(number) = newest {
-        match read_manifest(target, number) {
-            Ok((manifest, _)) if manifest.span == version.span => {
-                for entry in &manifest.segments {
-                    let there = entry.parts.iter().take_while(|part| {
-                        let Part { from, to, backup, seal } = **part;
-                        let name = BlobName::Segment { segment: entry.segment, from, to, backup };
-                        listing.has(name, seal.len)
-                    });
-                    there.for_each(|part| add(entry.segment, *part, number));
-                }
-            }
-            Ok(_) => {}
-            Err(error) if error.is_damage() => {
-                tracing::warn!(%error, "nothing is taken over from a damaged backup");
-            }
-            Err(error) => return Err(error),
+    for manifest in newest.iter().filter(|manifest| manifest.span == version.span) {
+        for entry in &manifest.segments {
+            let there = entry.parts.iter().take_while(|part| {
+                let Part { from, to, backup, seal } = **part;
+                let name = BlobName::Segment { segment: entry.segment, from, to, backup };
+                listing.has(name, seal.len)
+            });
+            there.for_each(|part| add(entry.segment, *part, manifest.number));
         }
     }
     let attempts: BTreeSet<u64> = listing
         .blobs
         .keys()
-        .filter(
-            |name| matches!(name, BlobName::Version(number) if newest.is_none_or(|newest| *number > newest)),
-        )
+        .filter(|name| matches!(name, BlobName::Version(number) if last.is_none_or(|last| *number > last)))
         .map(|name| name.backup())
         .collect();
     for (name, len) in &listing.blobs {
@@ -131,8 +131,8 @@ pub(super) fn find(
         return Ok(BTreeMap::new());
     }
     count_live(version, &mut parts);
-    for attempt in newest.into_iter().chain(attempts) {
-        match count_named(target, attempt, (version, encryption), &mut parts) {
+    for attempt in newest.iter().map(|manifest| manifest.number).chain(attempts) {
+        match count_named(target, attempt, (database, version, encryption), &mut parts) {
             Err(error) if error.is_damage() => {
                 tracing::warn!(%error, "nothing is taken over from a damaged backup");
                 parts.values_mut().for_each(|found| found.retain(|it| it.attempt != attempt));
@@ -142,7 +142,7 @@ pub(super) fn find(
     }
     let mut rows = BTreeMap::new();
     for (segment, mut found) in parts {
-        found.retain(|it| it.live == it.named);
+        found.retain(Found::is_it);
         let mut row = row(found.iter().map(|it| it.part).collect());
         for part in &mut row {
             if part.seal.crc == 0 {
@@ -154,6 +154,22 @@ pub(super) fn find(
         }
     }
     Ok(rows)
+}
+
+/// The manifest of the newest backup of this database, else of the newest one of all, that can be read.
+fn newest(target: &dyn Target, listing: &Listing, database: DatabaseId) -> Result<Option<BackupManifest>> {
+    let mut other = None;
+    for number in listing.backups().into_iter().rev() {
+        match read_manifest(target, number) {
+            Ok((manifest, _)) if manifest.database == database => return Ok(Some(manifest)),
+            Ok((manifest, _)) => _ = other.get_or_insert(manifest),
+            Err(error) if error.is_damage() => {
+                tracing::warn!(%error, "nothing is taken over from a damaged backup");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(other)
 }
 
 /// Parts one behind the other, from the first byte on: of those that begin at the same byte the longest.
@@ -188,7 +204,7 @@ fn count_live(version: &Version, parts: &mut Parts) {
 fn count_named(
     target: &dyn Target,
     attempt: u64,
-    (version, encryption): (&Version, &Encryption),
+    (database, version, encryption): (DatabaseId, &Version, &Encryption),
     parts: &mut Parts,
 ) -> Result<()> {
     if !parts.values().flatten().any(|found| found.attempt == attempt) {
@@ -201,6 +217,8 @@ fn count_named(
         return Ok(());
     }
     reader.decrypt(encryption)?;
+    let is_own = reader.header.database == database;
+    parts.values_mut().flatten().filter(|it| it.attempt == attempt).for_each(|it| it.is_own = is_own);
     let mut is_first = true;
     reader.frames(EDIT_MAX, &mut |frame| {
         if std::mem::take(&mut is_first) {

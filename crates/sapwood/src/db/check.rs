@@ -131,6 +131,7 @@ impl Engine {
         check.mapping_table();
         check.segments();
         if has_files {
+            check.keys()?;
             check.manifest()?;
             check.log()?;
         }
@@ -441,6 +442,14 @@ impl Check<'_> {
             Err(error) => self.note(error)?,
         }
         Ok(())
+    }
+
+    /// Checks the data keys, as far as that needs no key of the user's: nothing else reads the file before the next opening.
+    fn keys(&mut self) -> Result<()> {
+        let (volume, encryption) = (&*self.engine.volume, &self.engine.encryption);
+        // Of `CURRENT` the manifest's check tells.
+        let Ok(current) = Current::read(volume) else { return Ok(()) };
+        encryption.sound_content(volume, current.database).map(drop).or_else(|error| self.note(error))
     }
 
     fn log(&mut self) -> Result<()> {

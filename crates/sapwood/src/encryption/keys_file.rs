@@ -66,11 +66,13 @@ fn encode(database: DatabaseId, keys: &DataKeys, key: &EncryptionKey) -> Result<
     Ok(out)
 }
 
-/// The data keys in the content of a file, and the database that it is of. `path`: of what, for messages.
-fn decode(bytes: &[u8], key: &EncryptionKey, path: &str) -> Result<(DatabaseId, DataKeys)> {
-    let corrupt = |offset: usize, what: &str, expected: String, found: String| {
-        Err(Error::corrupt(FILE, offset as u64, what, expected, found))
-    };
+fn corrupt<T>(offset: usize, what: &str, expected: String, found: String) -> Result<T> {
+    Err(Error::corrupt(FILE, offset as u64, what, expected, found))
+}
+
+/// Checks the content of a file as far as that needs no key of the user's. Returns the database that it is of, and how many data keys it
+/// has. `path`: of what, for messages.
+fn check(bytes: &[u8], path: &str) -> Result<(DatabaseId, u32)> {
     let (len, least) = (bytes.len(), HEAD + WRAPPED + END);
     if len < least || !(len - HEAD - END).is_multiple_of(WRAPPED) {
         return corrupt(
@@ -100,9 +102,17 @@ fn decode(bytes: &[u8], key: &EncryptionKey, path: &str) -> Result<(DatabaseId, 
     if count as usize != found || found > KEYS_MAX {
         return corrupt(28, "number of keys", format!("{found}, and at most {KEYS_MAX}"), count.to_string());
     }
-    let mut keys = Vec::with_capacity(found);
+    Ok((database, count))
+}
+
+/// The data keys in the content of a file, and the database that it is of. `path`: of what, for messages.
+fn decode(bytes: &[u8], key: &EncryptionKey, path: &str) -> Result<(DatabaseId, DataKeys)> {
+    let (database, count) = check(bytes, path)?;
+    let content = &bytes[..bytes.len() - END];
+    let mut reader = Reader::new(&content[HEAD..]);
+    let mut keys = Vec::with_capacity(count as usize);
     for expected in 1..=count {
-        let at = len - END - reader.remaining();
+        let at = content.len() - reader.remaining();
         let wrapped = (|| Some((reader.u32()?, reader.array()?, reader.array()?, reader.array()?)))();
         let Some((number, nonce, wrapped, tag)) = wrapped else {
             return corrupt(at, "a data key", format!("{WRAPPED} bytes"), "fewer".into());
@@ -202,6 +212,24 @@ impl Encryption {
         store(volume, &encode(database, &keys, key)?)?;
         inner.keys.store(Arc::new(keys));
         Ok(())
+    }
+
+    /// What the `KEYS` of this database has: sound, as far as that shows without the user's key, and with all data keys that are known here.
+    /// There is none if it is not encrypted.
+    pub fn sound_content(&self, volume: &dyn Volume, database: DatabaseId) -> Result<Option<Vec<u8>>> {
+        let Some(inner) = &self.inner else { return Ok(None) };
+        let Some(content) = content(volume)? else {
+            return corrupt(0, "it is missing", "a file".into(), "none".into());
+        };
+        let (of, count) = check(&content, &volume.describe())?;
+        if of != database {
+            return corrupt(12, "database id", database.to_string(), of.to_string());
+        }
+        let known = inner.keys.load().len();
+        if (count as usize) < known {
+            return corrupt(28, "number of keys", format!("at least {known}"), count.to_string());
+        }
+        Ok(Some(content))
     }
 
     /// The data keys in the `KEYS` of a database that is copied.

@@ -218,3 +218,30 @@ fn a_backup_that_comes_too_late_is_told_as_that() {
         assert_eq!(hash(&open(&copy).expect("opens")), hash(&db));
     }
 }
+
+/// Nothing is read of segments that the target has all of, so nothing shows that the writer has cut the data file meanwhile; and the backup
+/// said that the file ends before its segments do.
+#[test]
+fn a_backup_of_what_the_target_has_is_restored_although_the_file_was_cut() {
+    let (volume, target) = (Simulated::new(1).with_windows(), Simulated::new(2));
+    let db = open(&volume).expect("opens");
+    let ships = db.keyspace("ships").expect("a keyspace");
+    fill(&db, &ships.with_durability(Durability::Buffered), 0);
+    let follower = follow(options(), Unwritable(volume.clone()));
+    follower.backup().run(&directory(&target)).expect("a backup");
+    let watched = Watched::new(directory(&target), |name, piece| {
+        if name.starts_with("log-") && piece == 0 {
+            volume.truncate_file("data", 4096).expect("cuts");
+        }
+        Ok(())
+    });
+    let taken = follower.backup().run(&watched).expect("a backup");
+    drop(watched);
+    assert_eq!(taken.copied, 0);
+    let restored = |number: u64| {
+        let copy = Simulated::new(3);
+        Restore::from(&directory(&target)).number(number).onto(Arc::new(copy.clone())).expect("restores");
+        hash(&open(&copy).expect("opens"))
+    };
+    assert_eq!(restored(2), restored(1));
+}

@@ -268,3 +268,67 @@ fn one_process_writes_to_a_directory_at_a_time() {
     db.backup().run(&directory(&target)).expect("a backup");
     assert!(directory(&target).list().expect("lists").iter().all(|(name, _)| !name.ends_with(".tmp")));
 }
+
+/// Each of two damaged manifests kept the other, and so all blobs, for ever.
+#[test]
+fn backups_with_damaged_manifests_are_removed_one_by_one() {
+    let (source, target) = (Simulated::new(1), Simulated::new(2));
+    let db = filled(&source);
+    for _ in 0..3 {
+        db.backup().run(&directory(&target)).expect("a backup");
+    }
+    for number in 1..3 {
+        target.truncate_file(&format!("backup-{number:06}"), 70).expect("cuts");
+    }
+    let has = |name: &str| directory(&target).list().expect("lists").iter().any(|(found, _)| found == name);
+    // Nobody knows what the damaged ones need.
+    let refused = backup::remove(&directory(&target), 3);
+    assert!(matches!(refused, Err(Error::BackupDamaged { .. })), "{refused:?}");
+    let removed = backup::remove(&directory(&target), 1).expect("removes a damaged one beside another");
+    assert_eq!((removed.blobs, removed.bytes), (1, 70));
+    assert!(!has("backup-000001") && has("log-000001"));
+    let removed = backup::remove(&directory(&target), 2).expect("removes the other one");
+    assert!(removed.blobs >= 5, "{removed:?}");
+    assert!(!has("log-000001") && !has("version-000002"));
+    assert_eq!(restored(&target, 3), hash(&db));
+}
+
+/// Only the newest backup of all was looked at, which was the other's.
+#[test]
+fn two_databases_with_one_target_copy_what_is_new() {
+    let target = Simulated::new(2);
+    let (one, other) = (open(&Simulated::new(1)).expect("opens"), filled(&Simulated::new(3)));
+    one.keyspace("first").and_then(|first| first.insert("it", "differs")).expect("inserts");
+    one.flush().expect("flushes");
+    fill(&one);
+    for db in [&one, &other] {
+        assert!(db.backup().run(&directory(&target)).expect("a backup").copied > 2_000_000);
+    }
+    for db in [&one, &other] {
+        assert_eq!(db.backup().run(&directory(&target)).expect("a backup").copied, 0);
+    }
+    assert_eq!(restored(&target, 3), hash(&one));
+    assert_eq!(restored(&target, 4), hash(&other));
+}
+
+/// Where all was dead, nothing told the other's blob from the own one.
+#[test]
+fn nothing_dead_is_taken_over_from_another_database() {
+    let target = Simulated::new(2);
+    let (one, other) = (open(&Simulated::new(1)).expect("opens"), open(&Simulated::new(3)).expect("opens"));
+    let put = |db: &Database, value: u8| {
+        let few = db.keyspace("few").expect("a keyspace");
+        (0..30u8).for_each(|key| few.insert([key], [value; 100]).expect("inserts"));
+        db.flush().expect("flushes");
+    };
+    put(&other, 1);
+    other.backup().run(&directory(&target)).expect("a backup");
+    // What it has written first is dead.
+    (1..20).for_each(|round| put(&one, round));
+    let taken = one.backup().run(&directory(&target)).expect("a backup");
+    assert!(taken.copied > 0, "{taken:?}");
+    backup::remove(&directory(&target), 1).expect("removes");
+    let names = directory(&target).list().expect("lists");
+    assert!(names.iter().all(|(name, _)| !name.ends_with("-000001")), "{names:?}");
+    assert_eq!(restored(&target, 2), hash(&one));
+}

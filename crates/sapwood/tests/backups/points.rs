@@ -1,12 +1,14 @@
 //! Moments between backups, restored from archives of the log: each is what the database was then.
 
-use crate::ground::{Load, directory, hash, open, open_kept, options};
+use crate::ground::{Load, Watched, directory, hash, open, open_kept, options};
 use psync::{Simulated, Volume};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sapwood::backup::{self, ArchiveGap, BackupInfo, Directory, Point, Restore};
 use sapwood::{Database, Durability, EncryptionKey, Error, Keyspace, LargeValues};
 use std::collections::BTreeMap;
+use std::io;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -235,6 +237,42 @@ fn a_backup_that_is_removed_takes_the_moments_behind_it_along() {
     assert!(after.bytes < before.bytes, "{after:?}, {before:?}");
 }
 
+/// An older backup, of another database, kept all archives for ever.
+#[test]
+fn archives_go_with_the_backups_that_they_continue() {
+    let mut world = World::new(5, false, false);
+    let target = world.target.clone();
+    let other = open(&Simulated::new(1)).expect("opens");
+    other.backup().run(&directory(&target)).expect("a backup of another database");
+    let db = world.open();
+    let ships = db.keyspace("ships").expect("a keyspace");
+    let back_up = |world: &mut World| {
+        ships.insert("number", "").expect("writes");
+        world.see(&db);
+        world.back_up(&db);
+    };
+    let remove = |number| _ = backup::remove(&directory(&target), number).expect("removes");
+    let archives = || {
+        let names = target.list().expect("lists").into_iter().map(|entry| entry.name);
+        names.filter(|name| name.starts_with("archive-")).collect::<Vec<_>>()
+    };
+    (2..=5).for_each(|_| back_up(&mut world));
+    (2..=4).for_each(remove);
+    back_up(&mut world);
+    remove(5);
+    assert_eq!(archives(), ["archive-000006"]);
+    (7..=8).for_each(|_| back_up(&mut world));
+    remove(6);
+    // Behind 7 every moment comes back, by the archive of 8; its manifest names that of 7 as well.
+    assert_eq!(archives(), ["archive-000007", "archive-000008"]);
+    let seen = world.seen[world.seen.len() - 2];
+    assert_eq!(world.restored(Point::Sequence(seen.seq), 9000).expect("restores").1, seen.hash);
+    remove(7);
+    back_up(&mut world);
+    remove(8);
+    assert_eq!(archives(), ["archive-000009"]);
+}
+
 /// A database that was set back, and has gone on otherwise, is not taken for the one that was backed up.
 #[test]
 fn another_history_is_not_archived() {
@@ -294,6 +332,28 @@ fn what_the_log_lacks_is_told() {
     assert_eq!(taken.archive.and_then(|archive| archive.gap), Some(ArchiveGap::NotKept));
     // Those of another database in the same target are as they were.
     assert!(world.restored(Point::Sequence(seen.seq), 9000).is_ok());
+}
+
+/// The rest of the log was read, and waited for, when the target had refused the archive.
+#[test]
+fn the_log_is_not_read_on_for_a_target_that_refuses_it() {
+    let (target, db) = (Simulated::new(1), open_kept(&Simulated::new(2)));
+    many(&db, &directory(&target), 30_000);
+    let (is_refused, mut calls) = (AtomicU64::new(0), 0);
+    let refusing = Watched::new(directory(&target), |name, piece| {
+        if name.starts_with("archive-") && piece == 2 {
+            is_refused.store(1, Relaxed);
+            return Err(io::Error::other("no more"));
+        }
+        Ok(())
+    });
+    let backup = db.backup().archive_log().on_progress(|_| {
+        calls += is_refused.load(Relaxed);
+        ControlFlow::Continue(())
+    });
+    let taken = backup.run(&refusing);
+    assert!(matches!(taken, Err(Error::BackupTarget { .. })), "{taken:?}");
+    assert_eq!((is_refused.load(Relaxed), calls), (1, 0));
 }
 
 /// Takes a backup, and commits so many records behind it.

@@ -128,3 +128,18 @@ fn the_copy_has_the_keyspaces_as_they_were() {
         .insert_expiring("key", "value", Expiry::After(Duration::from_secs(5)))
         .expect("its records expire");
 }
+
+/// If `CURRENT` was lost later, opening told to repeat the restore, which would have removed the database.
+#[test]
+fn the_sign_of_a_restore_that_was_killed_at_its_end_is_removed() {
+    let (source, target, copy) = (Simulated::new(1), Simulated::new(2), Simulated::new(3));
+    let db = open(&source).expect("opens");
+    db.backup().run(&directory(&target)).expect("a backup");
+    Restore::from(&directory(&target)).onto(Arc::new(copy.clone())).expect("restores");
+    copy.write_file("RESTORING", b"").expect("writes");
+    let has_sign = || copy.list().expect("lists").iter().any(|entry| entry.name == "RESTORING");
+    drop(options().read_only(true).open_on(Arc::new(copy.clone())).expect("opens"));
+    assert!(has_sign(), "who only reads removes nothing");
+    drop(open(&copy).expect("opens"));
+    assert!(!has_sign());
+}

@@ -497,3 +497,43 @@ fn key_files_are_what_was_saved_and_nothing_else() {
     let shown = format!("{:?} {missing}", EncryptionKey::from_file(&file).unwrap());
     assert!(!shown.contains(&text[..8]), "{shown}");
 }
+
+/// Nothing reads the keys before the next opening: a backup copied them as they were, and so no restore was possible.
+#[test]
+fn damage_of_the_keys_is_told_while_the_database_is_open() {
+    let volume = Simulated::new(1);
+    let db = open_with(&volume, key(1)).unwrap();
+    db.keyspace("ships").unwrap().insert("fram", "1892").unwrap();
+    let target = Directory::on(Arc::new(Simulated::new(2)));
+    let is_told = |what: &str| {
+        for error in [db.check().unwrap_err(), db.backup().run(&target).unwrap_err()] {
+            assert!(error.is_damage() && error.to_string().contains("KEYS"), "{what}: {error}");
+        }
+    };
+    let sound = volume.read_file("KEYS").unwrap();
+    for byte in 0..sound.len() {
+        volume.flip_bit("KEYS", byte as u64, byte as u32 % 8).unwrap();
+        is_told(&format!("byte {byte}"));
+        volume.write_file("KEYS", &sound).unwrap();
+    }
+    db.check().unwrap();
+    let other = Simulated::new(3);
+    drop(open_with(&other, key(1)).unwrap());
+    volume.write_file("KEYS", &other.read_file("KEYS").unwrap()).unwrap();
+    is_told("another database's");
+    volume.write_file("KEYS", &sound).unwrap();
+    db.change_encryption_key(&key(2)).unwrap();
+    let changed = volume.read_file("KEYS").unwrap();
+    db.check().unwrap();
+    volume.write_file("KEYS", &sound).unwrap();
+    is_told("an older one");
+    volume.remove_file("KEYS").unwrap();
+    is_told("none");
+    volume.write_file("KEYS", &changed).unwrap();
+    db.check().unwrap();
+    db.backup().run(&target).unwrap();
+    let copy = Simulated::new(4);
+    Restore::from(&target).encryption_key(key(2)).onto(Arc::new(copy.clone())).unwrap();
+    let copy = open_with(&copy, key(2)).unwrap();
+    assert_eq!(copy.keyspace("ships").unwrap().get("fram").unwrap().as_deref(), Some(&b"1892"[..]));
+}
