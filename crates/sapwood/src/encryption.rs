@@ -10,7 +10,8 @@
 //!
 //! Invariants:
 //! 1. No nonce is used twice with a key: each is 16 random bytes, drawn when the database is opened, and a counter.
-//! 2. In an encrypted database nothing is believed that was not encrypted with one of its data keys for the place where it is found.
+//! 2. In an encrypted database nothing is believed that was not encrypted with one of its data keys for the place where it is found. That what
+//!    comes behind is missing is not noticed where a power loss could have cut it off: the last records of the log, the last edits of the manifest.
 //! 3. A data key is durable in `KEYS` before anything is encrypted with it.
 //! 4. Keys are wiped from memory when they are dropped, and are in no message.
 

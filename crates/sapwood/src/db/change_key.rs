@@ -8,7 +8,9 @@ use crate::version::current::Current;
 impl Database {
     /// Changes the key of an [encrypted](crate::Builder::encryption_key) database: from now on it opens with this one only. What is written from
     /// now on is encrypted with a new data key, so that who had the old key cannot read it. What was there is encrypted anew by
-    /// [`compact`](Database::compact), which copies it once, or when the collector moves it. Backups that were taken before open with the
+    /// [`compact`](Database::compact), which copies it once, or when the collector moves it. Not so the log files that are
+    /// [kept for changes](crate::Builder::keep_changes): they stay as they were written until they are given up, or removed by opening once with
+    /// `keep_changes(0)`. Backups that were taken before open with the
     /// old key, also where later ones share segments with them. Followers are to be opened again with the new one.
     ///
     /// It is done when this returns, at once and durably. It can be done 1,023 times.
