@@ -16,7 +16,8 @@ use std::ops::ControlFlow;
 /// A keyspace and its ranges, one a line.
 fn put_keyspace(text: &mut String, keyspace: &RepairedKeyspace) {
     let (records, bytes) = (keyspace.records, human_bytes(keyspace.bytes));
-    let _ = write!(text, "\n  {}: {records} records, {bytes}", escape(keyspace.name.as_bytes()));
+    // What the log has is told apart: it may be of the same keys.
+    let _ = write!(text, "\n  {}: {records} records in its tree, {bytes}", escape(keyspace.name.as_bytes()));
     for range in &keyspace.lost {
         let LostRange { from, to, loss, cause, .. } = range;
         let keys = match to {

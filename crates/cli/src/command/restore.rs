@@ -109,6 +109,8 @@ pub(crate) fn verify(options: &Verify, opening: &Opening) -> Result<()> {
             }
             Err(Failure::Damage(why)) => damaged.push(why),
             Err(stopped @ Failure::Interrupted(_)) => return Err(stopped),
+            // Asked for one, it says what of that one.
+            Err(other) if !options.all => return Err(other),
             Err(other) => not_read.push(match number {
                 Some(number) => format!("backup {number} was not verified: {other}"),
                 None => other.to_string(),

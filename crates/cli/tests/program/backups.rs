@@ -203,3 +203,11 @@ fn two_damaged_backups_are_removed_together() {
     assert_eq!(place.run(&["backups", "backups"]).ends(0).out.lines().count(), 2);
     place.run(&["verify", "backups", "--all"]).ends(0);
 }
+
+#[test]
+fn a_backup_that_is_not_there_is_not_found_by_verify_either() {
+    let place = place();
+    place.run(&["backup", "ships.db", "backups"]).ends(0);
+    place.run(&["verify", "backups", "--number", "7"]).ends(1).tells("backup 7");
+    place.run(&["restore", "backups", "copy.db", "--number", "7"]).ends(1).tells("backup 7");
+}
