@@ -2,9 +2,12 @@
 //! the causes that are known where it does not hold.
 //!
 //! Invariants:
-//! 1. A predicate is a pure function of the recorded rows, so that every verdict can be had again from the record.
+//! 1. A predicate is a pure function of the recorded rows, and its labels of the record's device and scale, so that every
+//!    verdict can be had again from the record.
 //! 2. Where an experiment cannot be asked on a device, its card says why.
 
+#[cfg(test)]
+mod cause_figures;
 mod change_like_insert;
 mod e01_io_size;
 mod e02_depth;
@@ -162,6 +165,8 @@ pub struct Card {
 pub struct Cause {
     /// On which device.
     pub device: Device,
+    /// At this scale only, if one is named: where its figures are those of one record.
+    pub scale: Option<Scale>,
     /// Which checks: those whose key begins so.
     pub key: &'static str,
     /// The cause, and the evidence for it.
@@ -179,9 +184,13 @@ impl Card {
         self.absent.iter().find(|(absent, _)| *absent == device).map(|(_, why)| *why)
     }
 
-    /// Why the check `key` does not hold on `device`, as far as is known.
-    pub fn cause(&self, device: Device, key: &str) -> Option<&'static str> {
-        let fits = |cause: &&Cause| cause.device == device && key.starts_with(cause.key);
+    /// Why the check `key` does not hold on `device` at `scale`, as far as is known.
+    pub fn cause(&self, device: Device, scale: Scale, key: &str) -> Option<&'static str> {
+        let fits = |cause: &&Cause| {
+            cause.device == device
+                && cause.scale.is_none_or(|only| only == scale)
+                && key.starts_with(cause.key)
+        };
         self.causes.iter().find(fits).map(|cause| cause.text)
     }
 }
@@ -271,11 +280,16 @@ pub trait Experiment: Sync {
     /// What the device says, [`Failure::CannotRun`], [`Failure::Interrupted`].
     fn measure(&self, laboratory: &Laboratory, device: Device) -> Result<Measured>;
 
-    /// Judges what was measured on `device`.
+    /// Judges what was measured on `device` at `scale`.
     ///
     /// # Errors
     /// [`Missing`] names what was not recorded.
-    fn judge(&self, measured: &Measured, device: Device) -> std::result::Result<Judgement, Missing>;
+    fn judge(
+        &self,
+        measured: &Measured,
+        device: Device,
+        scale: Scale,
+    ) -> std::result::Result<Judgement, Missing>;
 
     /// Draws it.
     ///
@@ -301,12 +315,17 @@ impl<S: Study> Experiment for S {
         }
     }
 
-    fn judge(&self, measured: &Measured, device: Device) -> std::result::Result<Judgement, Missing> {
+    fn judge(
+        &self,
+        measured: &Measured,
+        device: Device,
+        scale: Scale,
+    ) -> std::result::Result<Judgement, Missing> {
         let mut judgement = match measured {
             Measured::Wall(rows) => Study::judge(self, rows, device)?,
             Measured::Simulated(rows) => Study::judge(self, rows, device)?,
         };
-        labels::apply(self.card().number, device, &mut judgement);
+        labels::apply(self.card().number, (device, scale), &mut judgement);
         Ok(judgement)
     }
 
@@ -424,11 +443,12 @@ mod tests {
     fn a_record_without_rows_is_never_judged() {
         for experiment in all() {
             let id = experiment.card().id();
-            assert!(experiment.judge(&Measured::Wall(Rows(Vec::new())), Device::Disk).is_err(), "{id}");
-            assert!(
-                experiment.judge(&Measured::Simulated(Rows(Vec::new())), Device::Ssdsim).is_err(),
-                "{id}"
-            );
+            for (measured, device) in [
+                (Measured::Wall(Rows(Vec::new())), Device::Disk),
+                (Measured::Simulated(Rows(Vec::new())), Device::Ssdsim),
+            ] {
+                assert!(experiment.judge(&measured, device, Scale::Ci).is_err(), "{id}");
+            }
         }
     }
 

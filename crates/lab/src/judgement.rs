@@ -175,6 +175,24 @@ impl Judgement {
         }
     }
 
+    /// Adds a claim of one figure, `paper`: it holds if all values are within what is near enough to it, neither below nor
+    /// above.
+    pub fn figure(
+        &mut self,
+        (key, claim, paper): (&str, &str, &str),
+        ours: String,
+        values: impl IntoIterator<Item = f64>,
+        near: RangeInclusive<f64>,
+    ) {
+        let place = place(values, &near);
+        let holds = place == Some(Place::Inside);
+        let paper = format!("{paper}: {} to {}", near.start(), near.end());
+        self.judge(Kind::Claim, key, claim, &paper, ours, holds);
+        if let Some(check) = self.checks.last_mut() {
+            check.place = place;
+        }
+    }
+
     /// Adds a question that the paper does not answer.
     pub fn own(&mut self, key: &str, claim: &str, ours: String, holds: bool) {
         self.judge(Kind::Own, key, claim, "not told", ours, holds);
@@ -322,6 +340,25 @@ mod tests {
             assert_eq!(check.needs_a_cause(), label != "holds, inside the published band", "{label}");
         }
         assert_eq!(band(&[1.3]).paper, "1.23 to 1.47");
+    }
+
+    #[test]
+    fn a_figure_is_missed_on_either_side() {
+        let outcome = |values: &[f64]| {
+            let mut judgement = Judgement::default();
+            let told = ("a", "claim", "almost 2");
+            judgement.figure(told, "ours".into(), values.iter().copied(), 1.8..=2.0);
+            (judgement.checks[0].label(), judgement.checks[0].paper.clone())
+        };
+        for (values, label) in [
+            (&[1.8, 2.0][..], "holds, inside the published band"),
+            (&[1.9, 2.1], "does not hold, above the published band"),
+            (&[1.7, 1.9], "does not hold, below the published band"),
+            (&[1.7, 2.1], "does not hold, below and above the published band"),
+            (&[], "does not hold"),
+        ] {
+            assert_eq!(outcome(values), (label.to_owned(), "almost 2: 1.8 to 2".to_owned()), "{values:?}");
+        }
     }
 
     #[test]

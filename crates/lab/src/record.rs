@@ -143,7 +143,7 @@ impl Record {
         measured: Measured,
         machine: Machine,
     ) -> Result<Self> {
-        let judgement = experiment.judge(&measured, device)?;
+        let judgement = experiment.judge(&measured, device, scale)?;
         let id = experiment.card().id();
         Ok(Self {
             format: FORMAT,
@@ -183,7 +183,7 @@ impl Record {
 
     /// Why the check `key` of this record does not hold, as far as is known.
     pub fn cause(&self, key: &str) -> Option<&'static str> {
-        let known = self.of().ok()?.card().cause(self.device, key);
+        let known = self.of().ok()?.card().cause(self.device, self.scale, key);
         let has = |beginning| self.notes.iter().any(|note| note.starts_with(beginning));
         let busy = if has(REAL_TIME) {
             "not known; but others were at work on the machine, which no figure of the wall clock survives unharmed: the disk and \
@@ -201,7 +201,7 @@ impl Record {
     /// [`Failure::CannotRun`] if the record is not complete.
     pub fn judge_again(&mut self) -> Result<()> {
         let experiment = self.of()?;
-        self.judgement = experiment.judge(&self.measured, self.device)?;
+        self.judgement = experiment.judge(&self.measured, self.device, self.scale)?;
         // What the paper says is not a matter of when it was read.
         let known = experiment.parameters(self.scale, self.device);
         for parameter in &mut self.parameters {

@@ -34,7 +34,7 @@ fn chapters(records: &[Record]) -> Result<Vec<Chapter<'_>>> {
 /// Why a check is not a plain "holds", if it needs a why.
 fn cause(record: &Record, check: &Check) -> Option<&'static str> {
     // That others were at work is a cause where something failed, and nowhere else.
-    let of_card = || record.of().ok()?.card().cause(record.device, &check.key);
+    let of_card = || record.of().ok()?.card().cause(record.device, record.scale, &check.key);
     match check.outcome {
         _ if check.needs_a_cause() => Some(record.cause(&check.key).unwrap_or("not known yet")),
         Outcome::NotApplicable => of_card(),

@@ -43,9 +43,18 @@ pub(crate) fn pio(times: &DeviceTimes, load: &Load) -> Result<PioOptions> {
 
 /// The PIO B-tree of pages of 4 KiB whose leaves the model chooses.
 pub(crate) fn pio_of_4k(times: &DeviceTimes, load: &Load) -> Result<Choice> {
+    chosen(times, load, Some(4096))
+}
+
+/// The PIO B-tree whose pages and leaves the model chooses.
+pub(crate) fn free(times: &DeviceTimes, load: &Load) -> Result<Choice> {
+    chosen(times, load, None)
+}
+
+fn chosen(times: &DeviceTimes, load: &Load, page_len: Option<usize>) -> Result<Choice> {
     let none =
         || Failure::CannotRun(format!("{:.0} bytes of memory are too few for a PIO B-tree", load.memory));
-    tune_pio(times, load, Some(4096)).ok_or_else(none)
+    tune_pio(times, load, page_len).ok_or_else(none)
 }
 
 /// The B+-tree of the node size with the greatest utility for its cost, of those that fit into the memory.

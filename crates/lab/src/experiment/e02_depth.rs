@@ -29,6 +29,7 @@ static CARD: Card = Card {
     causes: &[
         Cause {
             device: Device::Disk,
+            scale: None,
             key: "",
             text: "This is a virtual disk, whose host caps requests a second (80 to 90 thousand reads, however deep the \
                    queue), so that the gain depends on what one request takes alone: from 41 to 54 us the cap is \
@@ -39,6 +40,7 @@ static CARD: Card = Card {
         },
         Cause {
             device: Device::Ssdsim,
+            scale: None,
             key: "write-32",
             text: "A write keeps its place in the queue for some 250 us (its program), and the controller takes a new one every \
                5.4 us (4 us, and 4 KiB on the link): only 46 under way keep it busy, and 32 do not. That it is not the sets \

@@ -26,6 +26,7 @@ static CARD: Card = Card {
     causes: &[
         Cause {
             device: Device::Disk,
+            scale: None,
             key: "",
             text: "Today's controllers reorder, suspend programs for reads, and take writes into a buffer of their own, and a \
                virtual disk puts its host before the flash; so a disk is reported and not judged. A ratio \
@@ -34,6 +35,7 @@ static CARD: Card = Card {
         },
         Cause {
             device: Device::Ssdsim,
+            scale: None,
             key: "queue kept full: rises",
             text: "From 8 to 16 the ratio stays at 1.02 and falls by less than 1 %: so few requests leave the controller \
                    idle, and mingling costs nothing yet. From 16 on, where it has no time to spare for turning from reads to \
@@ -41,6 +43,7 @@ static CARD: Card = Card {
         },
         Cause {
             device: Device::Ssdsim,
+            scale: None,
             key: "rises",
             text: "By sets, most of the gain is arithmetic, and there from the smallest set on: 2n requests in two mingled sets \
                last two programs, grouped ones a read and a program (at n = 2 already 1.5). Larger sets lengthen both by \

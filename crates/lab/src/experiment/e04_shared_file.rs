@@ -30,6 +30,7 @@ static CARD: Card = Card {
     causes: &[
         Cause {
             device: Device::Disk,
+            scale: None,
             key: "ordered-stays",
             text: "Processors that are busy with something else. Under the emulated order a request begins when the thread \
                before it has been answered, gets a processor and hands over. With 2 threads nothing else happens \
@@ -39,6 +40,7 @@ static CARD: Card = Card {
         },
         Cause {
             device: Device::Disk,
+            scale: None,
             key: "real",
             text: "Today's ext4 and XFS take a file's lock shared for direct overwrites of blocks that are there already, so \
                that threads overlap; ext2 of 2011 took it exclusively. The line with an emulated POSIX order has the old \

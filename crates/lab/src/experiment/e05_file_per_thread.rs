@@ -30,6 +30,7 @@ static CARD: Card = Card {
     absent: &[(Device::Ssdsim, NO_THREADS), (Device::Nand, NO_THREADS)],
     causes: &[Cause {
         device: Device::Disk,
+        scale: None,
         key: "equal",
         text: "psync waits for the slowest of its set before it asks for more; threads ask anew as soon as each is \
                answered. The line of threads that wait for each other after every request shows that this is all: they \

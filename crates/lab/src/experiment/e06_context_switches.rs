@@ -27,6 +27,7 @@ static CARD: Card = Card {
     absent: &[(Device::Ssdsim, NO_THREADS), (Device::Nand, NO_THREADS)],
     causes: &[Cause {
         device: Device::Disk,
+        scale: None,
         key: "psync",
         text: "A wait can end early: completions that arrive in bunches, or other programs on the same processors, each make \
                the kernel switch to the waiting thread and away again before the set is done.",

@@ -24,6 +24,7 @@ static CARD: Card = Card {
     absent: &[(Device::Ssdsim, NO_THREADS), (Device::Nand, NO_THREADS)],
     causes: &[Cause {
         device: Device::Disk,
+        scale: None,
         key: "ordered",
         text: "Threads take their turns by a queue in memory; processes by locks that the kernel keeps for a file (flock), \
                which cost two system calls for each request and let readers overtake writers that wait.",

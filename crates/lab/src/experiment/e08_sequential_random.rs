@@ -28,20 +28,40 @@ static CARD: Card = Card {
         Device::Nand,
         "raw flash cannot be overwritten: there are no random writes without a translation layer",
     )],
-    causes: &[Cause {
-        device: Device::Ssdsim,
-        key: "X25-E, random write",
-        text: "the fit has one figure for the collector, the over-provision, and takes that of 8 KiB, the node of the paper. With page \
+    causes: &[
+        Cause {
+            device: Device::Ssdsim,
+            scale: None,
+            key: "page map, writes",
+            text: "the drive is full, and keeps 7 % to spare: 9.38 pages are programmed for each that is written at random, 1.00 in sequence, a quarter of the 35.9 \
+                   times; the rest is not known. That over-provision matters shows the fitted X25-E, with page mapping and 22 %: 190 and 19.5 MB/s, 9.7 \
+                   times; but its queue is kept full besides, where a set of 32 here waits for its slowest",
+        },
+        Cause {
+            device: Device::Ssdsim,
+            scale: None,
+            key: "FAST, writes",
+            text: "its log has 3 % of the drive, all of it full, and a log block holds pages of many blocks: merging them programs 24.81 pages for each that is written at random, 1.01 in \
+                   sequence. Which is nearly all of the 26.5 times; the fitted X25-E, which has no log blocks, writes 9.7 times as much in sequence",
+        },
+        Cause {
+            device: Device::Ssdsim,
+            scale: None,
+            key: "X25-E, random write",
+            text: "the fit has one figure for the collector, the over-provision, and takes that of 8 KiB, the node of the paper. With page \
                mapping a random write of 32 KiB kills eight pages in eight blocks, and costs eight times what one of 4 KiB costs; the \
                paper's drive gained with size, as one does that maps or collects in units of more than a page",
-    }],
+        },
+    ],
 };
 
 const SIZES: [usize; 4] = [4 << 10, 8 << 10, 16 << 10, 32 << 10];
 const DEPTH: usize = 32;
-/// The simulated drives, by translation layer, and how many times faster sequential writes of 8 KiB must be on each. FAST
-/// (block mapping with shared log blocks) is what drives of the X25-E's time resembled more.
-const DRIVES: [(Layer, &str, f64); 2] = [(Layer::PageMap, "page map", 2.0), (Layer::Fast, "FAST", 4.0)];
+/// The simulated drives, by translation layer. FAST (block mapping with shared log blocks) is what drives of the X25-E's time
+/// resembled more.
+const DRIVES: [(Layer, &str); 2] = [(Layer::PageMap, "page map"), (Layer::Fast, "FAST")];
+/// How many times faster sequential writes of 8 KiB are than random ones: 188 by 22 MB/s, a tenth more or less.
+const OF_WRITES: std::ops::RangeInclusive<f64> = 7.7..=9.4;
 
 const LINES: [(&str, Places, Mix); 4] = [
     ("sequential read", Places::Sequential, Mix::Reads),
@@ -188,7 +208,7 @@ impl Study for SequentialRandom {
 
     fn on_ssdsim(&self, laboratory: &Laboratory) -> Result<Rows<Simulated>> {
         let mut rows = Rows(Vec::new());
-        for (layer, drive, _) in DRIVES {
+        for (layer, drive) in DRIVES {
             let (random, orderly): (Vec<_>, Vec<_>) =
                 points(laboratory.scale, drive).into_iter().partition(is_random_write);
             rows.0.extend(sweep(laboratory, &orderly, |run| full_drive(laboratory, layer, false, run))?.0);
@@ -203,12 +223,9 @@ impl Study for SequentialRandom {
 
     fn judge<C: Clock>(&self, rows: &Rows<C>, device: Device) -> std::result::Result<Judgement, Missing> {
         let mut judgement = Judgement::default();
-        let drives: Vec<(&str, Option<f64>)> = if device == Device::Disk {
-            vec![("", None)]
-        } else {
-            DRIVES.iter().map(|(_, drive, least)| (*drive, Some(*least))).collect()
-        };
-        for (drive, least) in drives {
+        let simulated = device != Device::Disk;
+        let drives = if simulated { DRIVES.map(|(_, drive)| drive).to_vec() } else { vec![""] };
+        for drive in drives {
             let bandwidth =
                 |line, kib: usize| rows.median(&series(drive, line), (kib << 10) as f64, Row::bandwidth);
             let (large, small) = (bandwidth("random read", 32)?, bandwidth("random read", 4)?);
@@ -223,25 +240,20 @@ impl Study for SequentialRandom {
             let (key, paper) = (series(drive, "writes"), "188 and 22 MB/s: 8.5 x");
             let ratio = sequential.over(random);
             let ours = format!("{} and {}: {}", megabytes(sequential), megabytes(random), times(ratio));
-            match least {
-                Some(least) => {
-                    let amplified =
-                        |row: &Row<C>| 1.0 + row.count("internal_programs") / row.count("host_programs");
-                    let at = |line| rows.median(&series(drive, line), 8192.0, amplified);
-                    let claim =
-                        series(drive, "pages programmed for each that the host wrote, sequential and random");
-                    let amplified = match (at("sequential write"), at("random write")) {
-                        (Ok(sequential), Ok(random)) => format!("{sequential:.2} and {random:.2}"),
-                        _ => "not counted".to_owned(),
-                    };
-                    judgement.report(&series(drive, "amplification"), &claim, "not told", amplified);
-                    let claim = format!(
-                        "sequential writes of 8 KiB have at least {least} times the bandwidth of random ones"
-                    );
-                    judgement.check(&key, &series(drive, &claim), paper, ours, ratio >= least);
-                }
-                None => judgement.report(&key, "sequential against random writes of 8 KiB", paper, ours),
+            if !simulated {
+                judgement.report(&key, "sequential against random writes of 8 KiB", paper, ours);
+                continue;
             }
+            let amplified = |row: &Row<C>| 1.0 + row.count("internal_programs") / row.count("host_programs");
+            let at = |line| rows.median(&series(drive, line), 8192.0, amplified);
+            let claim = series(drive, "pages programmed for each that the host wrote, sequential and random");
+            let amplified = match (at("sequential write"), at("random write")) {
+                (Ok(sequential), Ok(random)) => format!("{sequential:.2} and {random:.2}"),
+                _ => "not counted".to_owned(),
+            };
+            judgement.report(&series(drive, "amplification"), &claim, "not told", amplified);
+            let claim = series(drive, "bandwidth of sequential writes of 8 KiB by that of random ones");
+            judgement.figure((&key, &claim, paper), ours, [ratio], OF_WRITES);
         }
         judge_fitted(rows, &mut judgement)?;
         Ok(judgement)
@@ -281,9 +293,10 @@ mod tests {
             let rows = Rows([drive("page map", page_map), drive("FAST", fast)].concat());
             Study::judge(&SequentialRandom, &rows, Device::Ssdsim).unwrap().verdict()
         };
-        assert_eq!(verdict(20.0, 40.0), Verdict::Holds);
-        assert_eq!(verdict(19.0, 40.0), Verdict::DoesNotHold);
-        assert_eq!(verdict(20.0, 39.0), Verdict::DoesNotHold);
+        assert_eq!(verdict(85.0, 85.0), Verdict::Holds);
+        for (page_map, fast) in [(76.0, 85.0), (85.0, 76.0), (95.0, 85.0), (85.0, 95.0)] {
+            assert_eq!(verdict(page_map, fast), Verdict::DoesNotHold, "{page_map} and {fast}");
+        }
     }
 
     #[test]

@@ -27,6 +27,7 @@ static CARD: Card = Card {
     causes: &[
         Cause {
             device: Device::Ssdsim,
+            scale: None,
             key: "lru",
             text: "by reads and their size. Under LRU both trees make nearly as many reads a search at every memory but the smallest (ci, 32 \
                    pages: 1.41 and 1.34 of 16 KiB; std, 400 pages: 1.60 and 1.57 of 32 KiB), so no method can gain much; the PIO B-tree \
@@ -36,6 +37,7 @@ static CARD: Card = Card {
         },
         Cause {
             device: Device::Disk,
+            scale: None,
             key: "lru",
             text: "the nodes that were recorded are of 4 to 16 KiB, the most that was measured then, where the paper's trees and those on the simulated \
                    drive have longer ones. The model for this disk says 0.98 to 1.11, and the runs of one point differ by more, as the disk changes its pace within \

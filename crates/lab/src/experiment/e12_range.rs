@@ -21,16 +21,18 @@ static CARD: Card = Card {
     question: "A B+-tree walks from leaf to leaf, one read at a time. prange knows the leaves of a range from the level above \
                and reads 64 of them at once. How much faster is that, by the width of the range?",
     reported: "prange is faster at every width on every drive: 5 times from 64 K records on (Iodrive), 4.5 and 3.5 times from \
-               512 K on (P300, F120).",
+               512 K on (P300, F120). The Bulletin's text, of the same experiment, has 3.5 for P300.",
     absent: &[(Device::Nand, "both trees work on a block device")],
     causes: &[
         Cause {
             device: Device::Ssdsim,
+            scale: None,
             key: "plateau",
             text: "the plateau is what the drive gains by sets for a leaf of that size (the figure below it): 5.9 for leaves of 16 KiB at ci, 3.9 for 32 KiB at std, where the ratio is 3.89, inside the band. That larger leaves would bring it down was the run that could have refuted this",
         },
         Cause {
             device: Device::Disk,
+            scale: None,
             key: "of-4k",
             text: "on a disk only nodes of 4 KiB were run, not those that (3) and (10) choose, which the figure has",
         },

@@ -32,17 +32,19 @@ static CARD: Card = Card {
                as the FD-tree, whose insertions take about as long as its own, while its searches take longer.",
     absent: &[(Device::Nand, "all four work on a block device")],
     causes: &[
-        Cause { device: Device::Ssdsim, key: "fd", text: MERGES },
-        Cause { device: Device::Ssdsim, key: "fastest", text: MERGES },
-        Cause { device: Device::Ssdsim, key: "order", text: MERGES },
+        Cause { device: Device::Ssdsim, scale: None, key: "fd", text: MERGES },
+        Cause { device: Device::Ssdsim, scale: None, key: "fastest", text: MERGES },
+        Cause { device: Device::Ssdsim, scale: None, key: "order", text: MERGES },
         Cause {
             device: Device::Ssdsim,
+            scale: None,
             key: "btree",
             text: "with 10 % insertions searches decide, which both trees do with the same number of reads (E11); with 90 % insertions do, \
                    where sets gain more than on the paper's drives (E13). Our cost model says as much beforehand: the figure below",
         },
         Cause {
             device: Device::Disk,
+            scale: None,
             key: "by-level",
             text: "on a disk only the buffer that holds the upper levels was run, and an FD-tree without a pool; figure 12 has LRU",
         },

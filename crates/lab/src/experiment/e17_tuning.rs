@@ -30,11 +30,13 @@ static CARD: Card = Card {
     causes: &[
         Cause {
             device: Device::Ssdsim,
+            scale: None,
             key: "LRU-published",
             text: "equation (9) gives a leaf of L pages the fan-out of one, so that a longer leaf costs more and saves nothing: it chooses L = 1 at every share of updates. Our level table, which differs in that, chooses L = 8 at 90 % and is within 3 % of the best",
         },
         Cause {
             device: Device::Disk,
+            scale: None,
             key: "by-level-choice",
             text: "the disk's pace: of three runs of the whole grid within two hours all choices held in the first, and in the others the choice for one \
                share took 1.17 and 1.19 times what the best point took, which was another point each time (L = 8, O = 8; L = 4, O = 2). \
@@ -42,6 +44,7 @@ static CARD: Card = Card {
         },
         Cause {
             device: Device::Ssdsim,
+            scale: None,
             key: "by-level-leaf",
             text: "at scale std: 400 pages for 10^8 records hold the whole level above the leaves only if leaves have 32 KiB, and then a search \
                makes 1.09 reads, not 2 (E11). The choice is right: it takes at most 1.01 times what the best measured point takes. The \

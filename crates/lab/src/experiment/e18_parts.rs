@@ -25,9 +25,10 @@ static CARD: Card = Card {
     reported: "Not told: the paper measures all parts together, with bcnt 5000.",
     absent: &[(Device::Nand, "the trees work on a block device")],
     causes: &[
-        Cause { device: Device::Ssdsim, key: "p999", text: COUNTING },
+        Cause { device: Device::Ssdsim, scale: None, key: "p999", text: COUNTING },
         Cause {
             device: Device::Ssdsim,
+            scale: None,
             key: "mean",
             text: "going round the keys once, batches write a segment of each of the 3000 leaves, whatever bcnt is (2980 to 3153 \
                    segments); what differs is how many insertions that is for, and how full the psync calls are. With bcnt 1000 \
@@ -37,9 +38,10 @@ static CARD: Card = Card {
                    there as on average; one that takes nearly all does not. The mean can be the same only for batches of many \
                    times PioMax leaves from a queue of many times a batch",
         },
-        Cause { device: Device::Disk, key: "p999", text: COUNTING },
+        Cause { device: Device::Disk, scale: None, key: "p999", text: COUNTING },
         Cause {
             device: Device::Disk,
+            scale: None,
             key: "mean",
             text: "as on the simulated drive: an insertion makes 0.026 reads and writes with bcnt 1000 and 5000, 0.029 with 20,000, 0.038 with 50,000, and \
                    small batches make psync calls that are not full. Beside that the runs of one point differ by a third (1.05 to \

@@ -1,7 +1,7 @@
 //! E21: which part of an insertion's time goes to writes, and how often the write buffer is hit (AS B-tree, table 2).
 
 use super::{Card, Cause, Device, Parameter, Scale, Study};
-use crate::as_suite::{self, AS, Act, IN_PLACE, IN_PLACE_SETS, Recipe, X25_E, claim, node_len};
+use crate::as_suite::{self, AS, Act, IN_PLACE, IN_PLACE_SETS, Recipe, X25_E, node_len};
 use crate::chart::{Axis, Chart, Line, Scaling, number};
 use crate::failure::Result;
 use crate::judgement::Judgement;
@@ -10,14 +10,18 @@ use crate::quantity::{Clock, Simulated, Wall};
 use crate::row::{Missing, Row, Rows};
 use crate::tree_ground::{Past, TreeGround};
 use crate::wording::times;
+use std::ops::RangeInclusive;
 
 pub(super) struct WriteShare;
 
-const HITS: &str = "With uniform keys a node that is asked for waits in the buffer as often as one that is written, and the buffer \
-                    is half full on average: half of WB / nodes, for writes and for reads of leaves alike. Only leaves ever wait \
-                    there, and a leaf is one of the three nodes that an insertion reads: a third of that of all reads. The paper's \
-                    0.6 % of writes is the half; its 1.1 % of reads cannot be had beside it, since every insertion reads the leaf \
-                    that it then writes";
+/// What the simulated drive's writes have that the paper's had not, and the other way round.
+const NO_CACHE: &str = "the simulated drive has no write cache: the B+-tree's write of a node takes 251 us, 100 in table 2, and a batch in sequence takes \
+                        all dies, 15 to 16 us a node, 50 in table 2. The fitted drive, which has a cache, is below the band; without its cache, \
+                        which could have refuted this, it is above (5.53 times, at ci)";
+const HITS: &str = "with uniform keys a node that is asked for waits in the buffer as often as one that is written: half of WB / nodes (1.40 %) on \
+                    average, for writes and for reads of leaves alike. Only leaves ever wait there, and a leaf is one of the three \
+                    nodes that an insertion reads: a third of that of all reads. The paper's 1.1 % of reads cannot be had beside its \
+                    0.6 % of writes, since every insertion reads the leaf that it then writes, and two nodes above it";
 
 static CARD: Card = Card {
     number: 21,
@@ -30,17 +34,24 @@ static CARD: Card = Card {
                writes. (That reads are faster, too, the paper puts down to simpler code; the same reads should take the same time.)",
     absent: &[(Device::Nand, "the B+-tree overwrites pages, which raw flash cannot")],
     causes: &[
-        Cause { device: Device::Ssdsim, key: "X25-E", text: as_suite::X25_E_CACHE },
+        Cause { device: Device::Ssdsim, scale: None, key: "X25-E", text: as_suite::X25_E_CACHE },
         Cause {
             device: Device::Ssdsim,
+            scale: None,
             key: "same-reads",
             text: "at scale std garbage is collected: the 4861 nodes that it copied in 100,000 insertions are read too, and they are exactly \
                    what is read more (304,164 and 299,303 nodes). Without them both trees read the same",
         },
-        Cause { device: Device::Ssdsim, key: "read-hits", text: HITS },
-        Cause { device: Device::Disk, key: "read-hits", text: HITS },
-        Cause { device: Device::Ssdsim, key: "write-hits", text: HITS },
-        Cause { device: Device::Disk, key: "write-hits", text: HITS },
+        Cause { device: Device::Ssdsim, scale: None, key: "writes", text: NO_CACHE },
+        Cause {
+            device: Device::Ssdsim,
+            scale: None,
+            key: "reads",
+            text: "both trees read the same nodes from a drive that takes as long for each, and its time counts no processor: the paper puts the 17 % down \
+                   to code that places changed nodes more simply, which only a processor can show",
+        },
+        Cause { device: Device::Ssdsim, scale: None, key: "read-hits", text: HITS },
+        Cause { device: Device::Disk, scale: None, key: "read-hits", text: HITS },
     ],
 };
 
@@ -82,7 +93,17 @@ fn judge_on_x25_e<C: Clock>(judgement: &mut Judgement, rows: &Rows<C>) -> std::r
 }
 
 /// Table 2's 10 s by its 5 s, which are whole seconds: a tenth to each side.
-const OF_WRITES: std::ops::RangeInclusive<f64> = 1.8..=2.2;
+const OF_WRITES: RangeInclusive<f64> = 1.8..=2.2;
+/// Table 2's 68 s by its 56 s, if half a second is added to one and taken from the other.
+const OF_READS: RangeInclusive<f64> = 1.19..=1.24;
+/// How near a share of hits is to be to the published one: at ci 48 hits of 8000 are expected for 0.6 %, and seven more or less
+/// are chance alone, so that two such are 29 %.
+const NEAR: f64 = 0.29;
+
+/// To the hundredths that are printed.
+fn round(share: f64) -> f64 {
+    (share * 100.0).round() / 100.0
+}
 
 impl Study for WriteShare {
     fn card(&self) -> &'static Card {
@@ -112,23 +133,24 @@ impl Study for WriteShare {
         let mut judgement = Judgement::default();
         let each = |at, name: &str| rows.median(SERIES, at, |row| row.count(name) / row.requests as f64);
         let (write, write_in_place) = (each(AS, "write_us")?, each(IN_PLACE, "write_us")?);
-        claim(
-            &mut judgement,
-            device,
-            (
-                "writes",
-                "writes take at most 0.6 of what they take the B+-tree, in microseconds an operation",
-                "50 and 100",
-            ),
-            format!("{} and {}", number(write), number(write_in_place)),
-            write <= 0.6 * write_in_place,
-        );
         let (read, read_in_place) = (each(AS, "read_us")?, each(IN_PLACE, "read_us")?);
-        claim(
-            &mut judgement,
-            device,
-            ("reads", "reads take what they take the B+-tree, within 10 %", "560 and 680"),
-            format!("{} and {}", number(read), number(read_in_place)),
+        for (key, what, ours, in_place, band, paper) in [
+            ("writes", "writes", write, write_in_place, OF_WRITES, "100 and 50"),
+            ("reads", "reads", read, read_in_place, OF_READS, "680 and 560"),
+        ] {
+            let claim =
+                format!("what {what} take the B+-tree, by what they take the AS B-tree, in us an operation");
+            let told = format!("{} and {}: {}", number(in_place), number(ours), times(in_place / ours));
+            if device == Device::Ssdsim {
+                judgement.band(key, &claim, told, [in_place / ours], band);
+            } else {
+                judgement.report(key, &claim, paper, told);
+            }
+        }
+        judgement.own(
+            "alike",
+            "reads take what they take the B+-tree, within 10 %",
+            times(read_in_place / read),
             (read / read_in_place - 1.0).abs() <= 0.1,
         );
         let (asked, asked_in_place) = (each(AS, "reads")?, each(IN_PLACE, "reads")?);
@@ -142,20 +164,27 @@ impl Study for WriteShare {
         let nodes = rows.median(SERIES, IN_PLACE, |row| row.count("space") / node_len(256) as f64)?;
         let expected = 32.0 / nodes;
         for (key, what, hits, all, paper) in [
-            ("read-hits", "read", "node_read_hits", "node_reads", "1.1 %"),
-            ("write-hits", "written", "node_write_hits", "node_writes", "0.6 %"),
+            ("read-hits", "read", "node_read_hits", "node_reads", 1.1),
+            ("write-hits", "written", "node_write_hits", "node_writes", 0.6),
         ] {
-            let share = rows.median(SERIES, AS, |row| row.count(hits) / row.count(all))?;
-            judgement.check(
-                key,
-                &format!(
-                    "of the nodes that are {what}, at most 3 % wait in the buffer, and WB / nodes of them within 50 %"
+            let share = rows.median(SERIES, AS, |row| 100.0 * row.count(hits) / row.count(all))?;
+            judgement.figure(
+                (
+                    key,
+                    &format!("of the nodes that are {what} so many wait in the buffer"),
+                    &format!("{paper} %"),
                 ),
-                paper,
-                format!("{:.2} %, where WB / nodes is {:.2} %", share * 100.0, expected * 100.0),
-                share <= 0.03 && (share / expected - 1.0).abs() <= 0.5,
+                format!("{share:.2} %"),
+                [share],
+                round(paper * (1.0 - NEAR))..=round(paper * (1.0 + NEAR)),
             );
         }
+        judgement.report(
+            "slots",
+            "nodes in the buffer by nodes of the tree, half of which a node that is asked for should find",
+            "not told",
+            format!("{:.2} %", expected * 100.0),
+        );
         let sets = each(IN_PLACE_SETS, "write_us")?;
         judgement.report(
             "sets",
@@ -192,7 +221,7 @@ impl Study for WriteShare {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::judgement::{Outcome, Verdict};
+    use crate::judgement::{Outcome, Place, Verdict};
     use crate::row::tests::row;
 
     /// Times for reads and writes of the AS B-tree, and its hits by a thousand.
@@ -221,12 +250,18 @@ mod tests {
         let judge = |read, write, hits, write_hits| {
             Study::judge(&WriteShare, &rows(read, write, hits, write_hits), Device::Ssdsim).unwrap()
         };
-        assert_eq!(judge(600.0, 50.0, 11.0, 6.0).verdict(), Verdict::Holds);
+        assert_eq!(judge(496.0, 50.0, 11.0, 6.0).verdict(), Verdict::Holds);
         let fails = |judged: Judgement, key| assert_eq!(judged.outcome(key), Some(Outcome::Fails), "{key}");
-        fails(judge(600.0, 61.0, 11.0, 6.0), "writes");
-        fails(judge(500.0, 50.0, 11.0, 6.0), "reads");
-        fails(judge(600.0, 50.0, 4.0, 6.0), "read-hits");
-        fails(judge(600.0, 50.0, 11.0, 31.0), "write-hits");
+        fails(judge(496.0, 61.0, 11.0, 6.0), "writes");
+        fails(judge(600.0, 50.0, 11.0, 6.0), "reads");
+        fails(judge(500.0, 50.0, 11.0, 6.0), "alike");
+        fails(judge(496.0, 50.0, 7.0, 6.0), "read-hits");
+        fails(judge(496.0, 50.0, 15.0, 6.0), "read-hits");
+        fails(judge(496.0, 50.0, 11.0, 4.0), "write-hits");
+        fails(judge(496.0, 50.0, 11.0, 8.0), "write-hits");
+        let much = judge(496.0, 5.0, 11.0, 6.0);
+        let writes = much.checks.iter().find(|check| check.key == "writes");
+        assert_eq!(writes.and_then(|check| check.place), Some(Place::Above));
         assert_eq!(as_suite::series("", Act::Insert, 256), SERIES);
     }
 }

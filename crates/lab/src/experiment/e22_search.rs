@@ -15,11 +15,13 @@ use crate::wording::times;
 
 pub(super) struct Search;
 
-const LISTS: &str = "Lists of 2 sectors at most, with which a list of 3 = C is compacted at once, leave a leaf at 1.5 sectors, the paper's \
-                     1.49; but the nodes of the two levels above change on splits only and are nearly always whole: (1 + 1 + 1.5) / 3 = \
-                     1.17 sectors a node. If only lists longer than 3 are compacted, as the paper's text has it, searches read 1.34 \
-                     times as often (the paper: 1.37), which is what is claimed; but then a leaf has 2.0 sectors. The paper's two \
-                     figures, 37 % more reads and 1.49 sectors, are of two rules, if not of two ways of counting";
+const LISTS: &str = "the paper's two figures, 37 % more reads and 1.49 sectors for a node, cannot both be of all nodes of a search: 1.49 sectors for each would be 49 % \
+                     more reads. If only lists longer than 3 are compacted, as the paper's text has it, searches read 1.34 times as often, which is \
+                     what is claimed, and 1.33 to 1.34 sectors for a node; a leaf has 2.0, since the nodes of the two levels above change on splits only \
+                     and are nearly always whole. Lists of 2 at most, with which a list of 3 = C is compacted at once, leave a leaf at 1.5 \
+                     sectors, the paper's 1.49, and (1 + 1 + 1.5) / 3 = 1.17 for a node. So the two figures are of two rules, if not of two ways of counting";
+const SHORT_LISTS: &str = "2000 insertions among 400,000 records leave lists short: 1.22 sectors for a node. After 8000, on the simulated drive, they have \
+                           1.33, and searches read 1.34 times as often, after 100,000 (std) 1.34 of both (E22 there)";
 
 static CARD: Card = Card {
     number: 22,
@@ -32,10 +34,10 @@ static CARD: Card = Card {
     reported: "The AS B-tree takes nearly what the B+-tree takes; BFTL reads 37 % more: 1.49 sectors for a node.",
     absent: &[(Device::Nand, "the B+-tree overwrites pages, which raw flash cannot")],
     causes: &[
-        Cause { device: Device::Ssdsim, key: "bftl-reads", text: LISTS },
-        Cause { device: Device::Ssdsim, key: "sectors", text: LISTS },
-        Cause { device: Device::Disk, key: "bftl-reads", text: LISTS },
-        Cause { device: Device::Disk, key: "sectors", text: LISTS },
+        Cause { device: Device::Ssdsim, scale: None, key: "bftl-reads", text: LISTS },
+        Cause { device: Device::Ssdsim, scale: None, key: "sectors", text: LISTS },
+        Cause { device: Device::Disk, scale: None, key: "bftl-reads", text: SHORT_LISTS },
+        Cause { device: Device::Disk, scale: None, key: "sectors", text: SHORT_LISTS },
     ],
 };
 
@@ -110,21 +112,23 @@ impl Study for Search {
             format!("{in_sequence:.3} and {whole:.3}"),
             (in_sequence / whole - 1.0).abs() <= 0.05,
         );
-        judgement.check(
-            "bftl-reads",
-            "BFTL compacts lists longer than 3: its searches read 1.2 to 1.8 times as often as the B+-tree's",
-            "1.37",
+        judgement.figure(
+            (
+                "bftl-reads",
+                "BFTL compacts lists longer than 3: its searches' reads by the B+-tree's",
+                "1.37, a tenth more or less",
+            ),
             format!("{scattered:.2} and {whole:.2} a search: {}", times(scattered / whole)),
-            (1.2..=1.8).contains(&(scattered / whole)),
+            [scattered / whole],
+            1.23..=1.51,
         );
         let sectors =
             rows.median(&searches, BFTL_LONG, |row| row.count("sectors_visited") / row.count("nodes_read"))?;
-        judgement.check(
-            "sectors",
-            "BFTL reads 1.2 to 3 (C) sectors for a node",
-            "1.49",
-            format!("{sectors:.2}"),
-            (1.2..=3.0).contains(&sectors),
+        judgement.figure(
+            ("sectors", "sectors that BFTL reads for a node", "1.49, a tenth more or less"),
+            format!("{sectors:.3}"),
+            [sectors],
+            1.35..=1.63,
         );
         // Above the leaves lists are short, since these nodes change on splits only.
         judgement.report(
@@ -200,6 +204,8 @@ mod tests {
         fails(judge([70.0, 77.0, 57.0, 56.5, 56.0, 55.5], 4.1, 1.49), "same");
         fails(judge([56.0, 77.0, 70.0, 56.5, 56.0, 55.5], 4.1, 1.49), "buffer");
         fails(judge(good, 3.3, 1.49), "bftl-reads");
-        fails(judge(good, 4.1, 1.1), "sectors");
+        fails(judge(good, 4.6, 1.49), "bftl-reads");
+        fails(judge(good, 4.1, 1.34), "sectors");
+        fails(judge(good, 4.1, 1.64), "sectors");
     }
 }

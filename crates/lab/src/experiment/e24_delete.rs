@@ -21,7 +21,7 @@ static CARD: Card = Card {
     reported: "The AS B-tree with F = 256 and 32 nodes of buffer takes 21 % less time than the B+-tree, and is 57 % faster than BFTL.",
     absent: &[(Device::Nand, "the B+-tree overwrites pages, which raw flash cannot")],
     causes: &[
-        Cause { device: Device::Ssdsim, key: "rank", text: BFTL_BEFORE },
-        Cause { device: Device::Ssdsim, key: "X25-E", text: X25_E_CACHE },
+        Cause { device: Device::Ssdsim, scale: None, key: "rank", text: BFTL_BEFORE },
+        Cause { device: Device::Ssdsim, scale: None, key: "X25-E", text: X25_E_CACHE },
     ],
 };

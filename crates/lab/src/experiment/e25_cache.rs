@@ -23,9 +23,10 @@ static CARD: Card = Card {
     reported: "All three trees gain at a similar rate with the hit ratio; the AS B-tree is fastest and BFTL slowest throughout.",
     absent: &[(Device::Nand, "the B+-tree overwrites pages, which raw flash cannot")],
     causes: &[
-        Cause { device: Device::Ssdsim, key: "X25-E", text: X25_E_CACHE },
+        Cause { device: Device::Ssdsim, scale: None, key: "X25-E", text: X25_E_CACHE },
         Cause {
             device: Device::Ssdsim,
+            scale: None,
             key: "insert, bftl",
             text: "a node that is written in place by itself takes 251 us here, three times what a read of one takes (82 us); on the \
                paper's drive it took 100 us, about half of a read (table 2: 10 s for 100,000 writes, 56 s for 300,000 reads). \

@@ -17,9 +17,15 @@ use trees::{AsTree, AsTreeOptions, BatchedBTree, BatchedBTreeOptions, Bftl, Bftl
 pub(super) struct FileSize;
 
 const SECTORS: &str = "by what is loaded in bulk, for the most part: the first four fifths of the records leave one sector a node. If they are \
-    inserted one by one, which could have refuted it, BFTL is 40 times as large as the B+-tree (std: 39). Of the published 72 times a part \
+    inserted one by one, which could have refuted it, BFTL is 40 times as large as the B+-tree (on the simulated drive at ci; std: 39). Of the published 72 times a part \
     is left: 1,615 MB are 197,000 sectors of 8 KiB, two for five of the paper's 500,000 insertions; that run has one for four. With lists \
     of 2, which are compacted more often, and records loaded it is 21 times. How the paper's were made is not told";
+
+const LOADED: &str = "the AS B-tree is as large as published in proportion (std: 67.8 MB of 70), the B+-tree smaller (18.8 MB of 22.4), since its nodes are \
+    loaded in bulk, 69 % full. If its records are inserted one by one, which could have refuted this, it has 23.2 MB at std, and 5.8 MB \
+    to the AS B-tree's 17.3 at ci: 2.9 and 3.0 times (on the simulated drive)";
+const WRITTEN: &str = "100,000 insertions that each write a node of 8 KB, but for 0.6 % that find it in the buffer, are 814 MB beside what was loaded, not the \
+    published 642: by that figure 70 MB are 11.6 times less. At std the tree has 832 MB, the loaded 18.8 among them";
 
 static CARD: Card = Card {
     number: 26,
@@ -33,8 +39,12 @@ static CARD: Card = Card {
                are asked.)",
     absent: &[(Device::Nand, "the B+-tree overwrites pages, which raw flash cannot")],
     causes: &[
-        Cause { device: Device::Disk, key: "bftl", text: SECTORS },
-        Cause { device: Device::Ssdsim, key: "bftl", text: SECTORS },
+        Cause { device: Device::Disk, scale: None, key: "as", text: LOADED },
+        Cause { device: Device::Ssdsim, scale: None, key: "as", text: LOADED },
+        Cause { device: Device::Disk, scale: None, key: "recycling", text: WRITTEN },
+        Cause { device: Device::Ssdsim, scale: None, key: "recycling", text: WRITTEN },
+        Cause { device: Device::Disk, scale: None, key: "bftl", text: SECTORS },
+        Cause { device: Device::Ssdsim, scale: None, key: "bftl", text: SECTORS },
     ],
 };
 
@@ -133,19 +143,22 @@ impl Study for FileSize {
             format!("{} and {}: {}", bytes(large), bytes(small), times(large / small))
         };
         let (in_place, recycled, all) = (space(0)?, space(1)?, space(2)?);
-        judgement.check(
+        judgement.band(
             "recycling",
-            "without recycling an AS B-tree is at least 5 times as large",
-            "642 and 70 MB: 9.2 x",
+            "how many times as large an AS B-tree is without recycling (642 and 70 MB: 9.2 x, a tenth more or less)",
             told(all, recycled),
-            all / recycled >= 5.0,
+            [all / recycled],
+            8.3..=10.1,
         );
-        judgement.check(
-            "as",
-            "an AS B-tree is 1.5 to 8 times as large as a B+-tree",
-            "70 and 22.4 MB: 3.1 x",
+        judgement.figure(
+            (
+                "as",
+                "how many times as large as a B+-tree an AS B-tree is",
+                "70 and 22.4 MB: 3.1 x, a tenth more or less",
+            ),
             told(recycled, in_place),
-            (1.5..=8.0).contains(&(recycled / in_place)),
+            [recycled / in_place],
+            2.8..=3.4,
         );
         judgement.check(
             "bound",
@@ -154,12 +167,12 @@ impl Study for FileSize {
             told(recycled, in_place),
             recycled <= in_place / THRESHOLD,
         );
-        judgement.check(
+        judgement.band(
             "bftl",
-            "BFTL without reuse of space is at least 20 times as large as a B+-tree",
-            "1,615 and 22.4 MB: 72 x",
+            "how many times as large as a B+-tree BFTL without reuse of space is (1,615 and 22.4 MB: 72 x, a tenth more or less)",
             told(space(4)?, in_place),
-            space(4)? / in_place >= 20.0,
+            [space(4)? / in_place],
+            65.0..=79.0,
         );
         for (at, key, what) in [
             (3, "lists-of-2", "the same, if lists of 3 are compacted"),
@@ -207,11 +220,12 @@ mod tests {
     #[test]
     fn the_published_shape_holds_and_others_do_not() {
         let judge = |sizes| Study::judge(&FileSize, &rows(sizes), Device::Ssdsim).unwrap();
-        assert_eq!(judge([22.4, 70.0, 642.0, 1615.0, 1000.0, 50.0]).verdict(), Verdict::Holds);
+        assert_eq!(judge([22.4, 70.0, 642.0, 1000.0, 1615.0, 50.0]).verdict(), Verdict::Holds);
         let fails = |sizes, key| assert_eq!(judge(sizes).outcome(key), Some(Outcome::Fails), "{key}");
-        fails([22.4, 70.0, 300.0, 1615.0, 1000.0, 50.0], "recycling");
-        fails([22.4, 30.0, 642.0, 1615.0, 1000.0, 50.0], "as");
-        fails([22.4, 450.0, 6420.0, 1615.0, 1000.0, 50.0], "bound");
-        fails([22.4, 70.0, 642.0, 1615.0, 440.0, 50.0], "bftl");
+        fails([22.4, 70.0, 570.0, 1000.0, 1615.0, 50.0], "recycling");
+        fails([22.4, 62.0, 642.0, 1000.0, 1615.0, 50.0], "as");
+        fails([22.4, 77.0, 642.0, 1000.0, 1615.0, 50.0], "as");
+        fails([22.4, 450.0, 6420.0, 1000.0, 1615.0, 50.0], "bound");
+        fails([22.4, 70.0, 642.0, 1000.0, 1450.0, 50.0], "bftl");
     }
 }

@@ -30,6 +30,7 @@ static CARD: Card = Card {
     absent: &[(Device::Nand, "the paper's sub-files are a file system's")],
     causes: &[Cause {
         device: Device::Disk,
+        scale: None,
         key: "scan",
         text: "a disk that gives more than 1 GB/s leaves checking and decoding the nodes, and opening the sub-files, to be seen in the \
                time: what reading alone takes is the next line",

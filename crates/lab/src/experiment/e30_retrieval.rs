@@ -30,8 +30,8 @@ static CARD: Card = Card {
     causes: CAUSES,
 };
 
-const IN_THE_BUFFER: &str = "a 40th of the trace like TPC-E writes 3,089 records, of which the buffers of the others hold up to 1,024: a search for one of these \
-                             reads nothing, and they read 0.73 nodes a search where the CB-tree reads 0.78. At std the buffers are a smaller share, and \
+const IN_THE_BUFFER: &str = "a 40th of the trace like TPC-E writes 3,089 records, of which the buffers of the others hold up to a third: a search for one of these \
+                             reads nothing, and LU-tree and IBSF read 0.74 nodes a search where the CB-tree reads 0.77. At std the buffers are a smaller share, and \
                              the CB-tree is ahead in every trace: that run could have refuted this";
 
 const BY_READS: &str = "a search costs its reads of nodes, 81 us each in every tree, so the times are those reads: like TPC-C at std 1.39 for a search of the \
@@ -40,20 +40,48 @@ const BY_READS: &str = "a search costs its reads of nodes, 81 us each in every t
                         0.28 are saved as the traces are, and 0.32, 0.38, 0.42 and 0.46 if 0.6, 0.4, 0.2 or none of the reads go back to late writes, \
                         not 0.7, which could have refuted this; with 4 pages of buffer for the others 0.34. The published 0.35 lies among them";
 
+const SMALL_TREE: &str = "the CB-tree's advantage is the levels it has in memory, and a 40th of the published requests makes a tree of hardly three: a search costs the \
+                          B-tree 2.78 (MSR) and 2.67 (TPC-C) reads, the CB-tree 1.2 and 1.1. At std, with a tenth of them, which could have refuted this, \
+                          2.95 and 2.92 to 1.44 and 1.39: 0.51 and 0.52 are saved, inside the band";
+const TWO_LEVELS: &str = "3,089 insertions make a tree of two levels, so that the B-tree reads 1.96 nodes a search: the root in memory saves half, and the leaf is in \
+                          memory for some searches more: the CB-tree reads 0.77. The published 123,562 make three levels, of which more can be saved; \
+                          that scale was not run. At std, with 12,356 insertions, there are still two levels, and 0.58 is saved";
+const TWO_LEVELS_STD: &str = "12,356 insertions make a tree of two levels, so that the B-tree reads 1.99 nodes a search: the root in memory saves half, and the leaf \
+                              is in memory for some searches more: the CB-tree reads 0.84. The published 123,562 make three levels, of which more can \
+                              be saved; that scale was not run";
+
 const CAUSES: &[Cause] = &[
-    Cause { device: Device::Ssdsim, key: "others", text: IN_THE_BUFFER },
-    Cause { device: Device::Ssdsim, key: "S470, others", text: IN_THE_BUFFER },
-    Cause { device: Device::Ssdsim, key: "up-to", text: BY_READS },
-    Cause { device: Device::Ssdsim, key: "S470, up-to", text: BY_READS },
-    Cause { device: Device::Disk, key: "up-to", text: "as on the simulated drive" },
+    Cause { device: Device::Ssdsim, scale: Some(Scale::Ci), key: "btree-tpce", text: TWO_LEVELS },
+    Cause { device: Device::Ssdsim, scale: Some(Scale::Ci), key: "S470, btree-tpce", text: TWO_LEVELS },
+    Cause { device: Device::Ssdsim, scale: Some(Scale::Std), key: "btree-tpce", text: TWO_LEVELS_STD },
+    Cause { device: Device::Ssdsim, scale: Some(Scale::Std), key: "S470, btree-tpce", text: TWO_LEVELS_STD },
+    Cause { device: Device::Ssdsim, scale: Some(Scale::Ci), key: "btree-", text: SMALL_TREE },
+    Cause { device: Device::Ssdsim, scale: Some(Scale::Ci), key: "S470, btree-", text: SMALL_TREE },
     Cause {
         device: Device::Disk,
+        scale: None,
+        key: "btree-",
+        text: "a 400th of the published requests makes trees of two levels: a search costs the B-tree 1.98 (Exchange) and 1.96 (TPC-C) reads, the CB-tree, \
+               which has the root and some leaves in memory, 0.78 and 0.68. On the simulated drive at std, with forty times as many, which could have \
+               refuted this, 0.47 and 0.52 are saved (E30 there)",
+    },
+    Cause { device: Device::Ssdsim, scale: None, key: "others", text: IN_THE_BUFFER },
+    Cause { device: Device::Ssdsim, scale: None, key: "S470, others", text: IN_THE_BUFFER },
+    Cause { device: Device::Ssdsim, scale: None, key: "up-to", text: BY_READS },
+    Cause { device: Device::Ssdsim, scale: None, key: "S470, up-to", text: BY_READS },
+    Cause { device: Device::Disk, scale: None, key: "up-to", text: "as on the simulated drive" },
+    Cause {
+        device: Device::Disk,
+        scale: None,
         key: "others",
         text: "how the disk changes its pace: like MSR a search of the CB-tree reads 0.72 nodes and one of IBSF 0.91, so that it would be 1.27 times as fast if a read took as long \
                for both, but the reads took 65 and 50 us. Each tree was measured once; more runs, which could refute this, are outstanding",
     },
 ];
 
+/// "About 50 %" of the B-tree's time that is saved, and 64.8 % of it under the trace of TPC-E, a twentieth more or less.
+const ABOUT_HALF: RangeInclusive<f64> = 0.45..=0.55;
+const OF_TPCE: RangeInclusive<f64> = 0.62..=0.68;
 /// "By up to about 35 %": of their times, the largest share that the CB-tree saves (section 6).
 const UP_TO: RangeInclusive<f64> = 0.3..=0.4;
 
@@ -135,13 +163,13 @@ fn judge_times<C: Clock>(
         rows.median(&format!("{drive}{}", system.name()), at as f64, |row| row.elapsed_us)
     };
     for (at, key) in keys.into_iter().enumerate() {
-        let ratio = time(System::Cb, at)?.over(time(System::BTree, at)?);
-        judgement.check(
+        let saved = 1.0 - time(System::Cb, at)?.over(time(System::BTree, at)?);
+        judgement.band(
             &format!("{told}btree-{key}"),
-            &format!("{told}{}: the CB-tree takes at most 0.75 of the B-tree's time", NAMES[at]),
-            if at == 3 { "0.352" } else { "about 0.5" },
-            number(ratio),
-            ratio <= 0.75,
+            &format!("{told}{}: of the B-tree's time the CB-tree saves", NAMES[at]),
+            number(saved),
+            [saved],
+            if at == 3 { OF_TPCE } else { ABOUT_HALF },
         );
     }
     let mut most = f64::MIN;
@@ -258,6 +286,18 @@ impl Study for Retrieval {
             }
         }
         judge_sweeps(rows, &mut judgement)?;
+        let mut least = f64::INFINITY;
+        for at in 0..NAMES.len() {
+            let hits = rows.median(System::Cb.name(), at as f64, |row| row.count("node_hits"))?;
+            least = least.min(hits / rows.median(System::Cb.name(), at as f64, |row| row.requests as f64)?);
+        }
+        judgement.invariant(
+            "root",
+            "of the nodes on the way of a search at least one is in memory: of H levels H - 1 are read at most",
+            "(H - 1) / H of the B-tree's reads",
+            format!("{} at least", number(least)),
+            least >= 1.0,
+        );
         for (at, key) in ["msr", "exchange", "tpcc", "tpce"].into_iter().enumerate() {
             let each = |system: System| {
                 let reads = |row: &Row<C>| row.count("node_reads") / row.requests as f64;
@@ -283,17 +323,25 @@ impl Study for Retrieval {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::judgement::{Outcome, Verdict};
+    use crate::judgement::{Outcome, Place, Verdict};
     use crate::row::tests::row;
 
-    fn rows(cb: f64, hits: f64) -> Rows<Simulated> {
+    /// The CB-tree's times, that of the trace like TPC-E last, where the B-tree's are 100 and the others' 75.
+    fn rows([cb, tpce]: [f64; 2], hits: f64) -> Rows<Simulated> {
         let mut rows = Vec::new();
         for at in 0..4 {
             for system in SYSTEMS {
-                let time = if system == System::Cb { cb } else { 100.0 };
+                let time = match system {
+                    System::Cb if at == 3 => tpce,
+                    System::Cb => cb,
+                    System::BTree => 100.0,
+                    _ if at == 3 => 50.0,
+                    _ => 75.0,
+                };
                 let mut row = row(system.name(), f64::from(at), 0, time);
-                row.counts.insert("node_hits".into(), hits);
-                row.counts.insert("node_reads".into(), 100.0 - hits);
+                // Of two nodes a search.
+                row.counts.insert("node_hits".into(), 20.0 * hits);
+                row.counts.insert("node_reads".into(), 2000.0 - 20.0 * hits);
                 rows.push(row);
             }
         }
@@ -303,10 +351,17 @@ mod tests {
     #[test]
     fn the_published_shape_holds_and_others_do_not() {
         let judge = |cb, hits| Study::judge(&Retrieval, &rows(cb, hits), Device::Ssdsim).unwrap();
-        assert_eq!(judge(50.0, 50.0).verdict(), Verdict::Holds);
-        assert_eq!(judge(80.0, 50.0).outcome("btree-tpce"), Some(Outcome::Fails));
-        assert_eq!(judge(50.0, 30.0).outcome("hits-msr"), Some(Outcome::Fails));
-        assert_eq!(judge(50.0, 30.0).outcome("hits-tpce"), Some(Outcome::Reported));
-        assert_eq!(judge(50.0, 50.0).outcome("fair-msr"), Some(Outcome::Reported));
+        let good = [50.0, 35.2];
+        assert_eq!(judge(good, 50.0).verdict(), Verdict::Holds);
+        assert_eq!(judge([56.0, 35.2], 50.0).outcome("btree-msr"), Some(Outcome::Fails));
+        assert_eq!(judge([50.0, 39.0], 50.0).outcome("btree-tpce"), Some(Outcome::Fails));
+        let much = judge([44.0, 35.2], 50.0);
+        let saved = much.checks.iter().find(|check| check.key == "btree-msr");
+        assert_eq!(saved.and_then(|check| check.place), Some(Place::Above));
+        assert_eq!(judge([76.0, 35.2], 50.0).outcome("others-tpcc"), Some(Outcome::Fails));
+        assert_eq!(judge(good, 30.0).outcome("hits-msr"), Some(Outcome::Fails));
+        assert_eq!(judge(good, 49.0).outcome("root"), Some(Outcome::Fails));
+        assert_eq!(judge(good, 30.0).outcome("hits-tpce"), Some(Outcome::Reported));
+        assert_eq!(judge(good, 50.0).outcome("fair-msr"), Some(Outcome::Reported));
     }
 }

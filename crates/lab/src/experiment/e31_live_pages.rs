@@ -32,6 +32,7 @@ static CARD: Card = Card {
 static CAUSES: [Cause; 2] = [
     Cause {
         device: Device::Nand,
+        scale: None,
         key: "dipl-rises",
         text: "d-IPL's pages are those of its blocks, which are divided in halves as its nodes are: they follow the wandering tree's (2.10, 2.07 \
                and 1.92 times as many), which fall, since keys in sequence leave halves behind. What rises with random keys are log pages: \
@@ -43,6 +44,7 @@ static CAUSES: [Cause; 2] = [
     },
     Cause {
         device: Device::Nand,
+        scale: None,
         key: "mu-star",
         text: "leaves halved in order hold 32 of 64 records: 50,000 / 32 = 1562 pages of the µ-tree (we count 1561), and fewer in the \
            µ*-tree, whose leaves are larger. At random leaves become two thirds full, so that pages must fall with the share of random \
@@ -211,7 +213,11 @@ impl Study for LivePages {
             ),
         ];
         if device == Device::Nand {
-            all.push(Parameter::new("pages of d-IPL", "not told", "all pages of its blocks, of 64"));
+            all.push(Parameter::new(
+                "pages of d-IPL",
+                "not told",
+                "all pages of its blocks, of 64; the tree of CIKM 2009 (the paper cites the authors' TKDE 2012, which is not at hand)",
+            ));
             all.push(Parameter::new("a µ page", "not told", "128 entries, all levels together"));
         }
         all

@@ -1,6 +1,6 @@
 //! E33: how long trees on raw flash take to insert and to search (CB-tree, figures 17 and 18).
 
-use super::e32_flash_operations::{RIVALS, settings};
+use super::e32_flash_operations::{RIVALS, SIMILAR, settings};
 use super::{Card, Cause, Device, Parameter, Scale, Study};
 use crate::chart::{Axis, Chart, Line, Scaling, number};
 use crate::failure::Result;
@@ -32,9 +32,10 @@ static CARD: Card = Card {
     causes: &CAUSES,
 };
 
-static CAUSES: [Cause; 4] = [
+static CAUSES: [Cause; 5] = [
     Cause {
         device: Device::Nand,
+        scale: None,
         key: "alike",
         text: "d-IPL reads the log pages of a node with the node, and with 4 frames hardly a node is in memory: 39,500, 219,000 and 1,020,000 reads \
                (E32), where the µ*-tree makes 54,000 to 152,000. How many frames the paper's had is not told. With 64, which could have refuted it, \
@@ -42,6 +43,7 @@ static CAUSES: [Cause; 4] = [
     },
     Cause {
         device: Device::Nand,
+        scale: None,
         key: "log-faster",
         text: "a write takes 1.24 ms on this board, a read 0.36. At random the CB-tree with a log writes two pages a record, the log's and the \
                leaf's that leaves memory (101 k for 50,000), and reads 1.5 (76 k); the LSB-tree and the µ*-tree write one (51 k) and read \
@@ -52,6 +54,7 @@ static CAUSES: [Cause; 4] = [
     },
     Cause {
         device: Device::Nand,
+        scale: None,
         key: "wandering-slowest",
         text: "in order and at 50 % it is; at random d-IPL is slower, because a block of 64 pages logs its nodes in common, and \
                a node that is not among the 4 frames is read with all log pages that speak of it: 20 pages an insertion at random (1.02 M \
@@ -61,6 +64,15 @@ static CAUSES: [Cause; 4] = [
     },
     Cause {
         device: Device::Nand,
+        scale: None,
+        key: "like-wandering-dipl",
+        text: "the same reads of log pages: in order d-IPL reads 4.8 pages a search, the wandering tree its 3 levels. The paper says that in order records are rarely in the log; \
+               here each block of 64 pages has some, of the nodes that were written last, and a node that is not in one of 4 frames is read with all of them. With 64 \
+               frames, which could have refuted it, d-IPL takes 369 us to the wandering tree's 1074",
+    },
+    Cause {
+        device: Device::Nand,
+        scale: None,
         key: "mu-star-search",
         text: "again d-IPL alone, which reads 4.8, 22 and 46 to 49 pages a search, nearly all of them log pages of blocks of 64 pages; of the \
                others the µ*-tree is slowest at 0 and 50 %; at 100 % it and the LSB-tree are within 2 % (3.6 to 3.7 reads each, of 4 levels, \
@@ -204,7 +216,7 @@ impl Study for RawTimes {
             "filling: d-IPL, µ*- and LSB-tree take about the same: the slowest at most 1.25 times the fastest",
             "almost similar",
             format!("{} to {}", named(least), named(most)),
-            (0..3).all(|index| most[index].0 <= 1.25 * least[index].0),
+            (0..3).all(|index| most[index].0 <= SIMILAR * least[index].0),
         );
         let wandering = of(&fill, Rival::Wandering);
         let worst = among(&fill, &[Rival::Dipl, Rival::MuStar, Rival::Lsb, Rival::Cb, Rival::CbLog], true);
@@ -245,13 +257,28 @@ impl Study for RawTimes {
                 times[2] / times[0] >= 1.15,
             );
         }
-        let (cb, wandering) = (of(&find, Rival::Cb), of(&find, Rival::Wandering));
+        let like = of(&find, Rival::Wandering)[0];
+        for (key, rival) in [("like-wandering-dipl", Rival::Dipl), ("like-wandering-lsb", Rival::Lsb)] {
+            let time = of(&find, rival)[0];
+            judgement.check(
+                key,
+                &format!(
+                    "search at 0 %: {} takes about what the wandering tree takes: neither 1.25 times the other",
+                    rival.name()
+                ),
+                "similar",
+                format!("{} and {}", number(time), number(like)),
+                time <= SIMILAR * like && like <= SIMILAR * time,
+            );
+        }
+        let (cb, rest) = (of(&find, Rival::Cb), [Rival::Wandering, Rival::Dipl, Rival::MuStar, Rival::Lsb]);
+        let best = among(&find, &rest, false);
         judgement.check(
             "cb-search",
-            "search: the CB-tree is no slower than the wandering tree at each ratio",
+            "search: the CB-tree is the fastest at each ratio",
             "fastest",
-            format!("{} against {}", told(cb), told(wandering)),
-            (0..3).all(|index| cb[index] <= wandering[index]),
+            format!("{} against {}", told(cb), named(best)),
+            (0..3).all(|index| cb[index] <= best[index].0),
         );
         let wandering = of(&fill, Rival::Wandering);
         judgement.check(
@@ -341,6 +368,9 @@ mod tests {
         fails(Rival::Dipl, 5, 11.4, "dipl-search");
         fails(Rival::Lsb, 5, 11.4, "lsb-search");
         fails(Rival::Cb, 4, 10.5, "cb-search");
+        fails(Rival::MuStar, 4, 7.5, "cb-search");
+        fails(Rival::Dipl, 3, 12.6, "like-wandering-dipl");
+        fails(Rival::Lsb, 3, 7.9, "like-wandering-lsb");
         assert!(Study::draw(&RawTimes, &rows(|_, _| ())).unwrap().to_svg().unwrap().contains("search, 0 %"));
     }
 }

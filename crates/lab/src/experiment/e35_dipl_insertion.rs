@@ -20,7 +20,7 @@ static CARD: Card = Card {
     number: 35,
     name: "dipl-insertion",
     title: "Random insertion: in-page logging and translation layers",
-    source: "Na, Moon and Lee, CIKM 2009, figure 2",
+    source: "Na, Lee and Moon, CIKM 2009, figure 2",
     question: "Flash cannot overwrite. A translation layer hides that, and moves whole blocks for every node that is written. \
                In-page logging writes only what changed, into the block where the node is; d-IPL gives that log all the room that a \
                block has left. What do a million insertions in random order cost each in flash pages and erased blocks?",
@@ -28,28 +28,54 @@ static CARD: Card = Card {
                FAST or FMAX; both kinds of in-page logging even read fewer pages, since merging blocks reads much.",
     absent: &[(Device::Disk, RAW), (Device::Ssdsim, RAW)],
     causes: &[
+        Cause { device: Device::Nand, scale: None, key: "layer-erases-most", text: SECTORS },
+        Cause { device: Device::Nand, scale: None, key: "layer-writes-most", text: SECTORS },
+        Cause { device: Device::Nand, scale: Some(Scale::Ci), key: "dipl-reads-fmax", text: READS_OF_FMAX },
+        Cause { device: Device::Nand, scale: Some(Scale::Ci), key: "ipl-reads-fmax", text: READS_OF_FMAX },
         Cause {
             device: Device::Nand,
-            key: "layer-",
-            text: "it is FMAX that costs less than FAST here. The index takes half of the flash, so that nearly every block has a replacement \
-                   block of its own under FMAX, and is folded once for 16 nodes written; a log block of FAST holds nodes of many blocks, and is \
-                   merged with each of them: 51,700 erases against 10,500 with the smallest buffer at ci scale. FAST alone erases 9.4 to 12 \
-                   times as many blocks as d-IPL, and writes 8.6 to 11 times as many pages. Where the index fills the flash, FMAX erases 31,000, 5.6 times as many as d-IPL. On a full drive it is FMAX that erases more: \
-                   1771 blocks against 360 for 1000 writes (docs/flash.md)",
+            scale: Some(Scale::Std),
+            key: "dipl-reads-fmax",
+            text: READS_OF_FMAX_STD,
         },
-        Cause { device: Device::Nand, key: "dipl-reads-fmax", text: READS_OF_FMAX },
-        Cause { device: Device::Nand, key: "ipl-reads-fmax", text: READS_OF_FMAX },
         Cause {
             device: Device::Nand,
+            scale: Some(Scale::Std),
+            key: "ipl-reads-fmax",
+            text: READS_OF_FMAX_STD,
+        },
+        Cause {
+            device: Device::Nand,
+            scale: Some(Scale::Ci),
             key: "order",
-            text: "FMAX erases fewer blocks than FAST, and fewer than IPL: see the checks of translation layers",
+            text: "it is FMAX that erases less than FAST here, and less than IPL. The index takes half of the flash, so that nearly every block has a replacement \
+                   block of its own under FMAX, and is folded once for 16 nodes written; a log block of FAST holds nodes of many blocks, and is \
+                   merged with each of them: 51.7 k erases against FMAX's 10.5 k with the smallest buffer, and IPL's 14.7 k. Where the index fills the flash, the run that could have \
+                   refuted this, FMAX erases 31 k, more than IPL and 5.6 times what d-IPL erases, and with the largest buffer 23.5 k, 8.1 times. FAST was not run there",
+        },
+        Cause {
+            device: Device::Nand,
+            scale: Some(Scale::Std),
+            key: "order",
+            text: "it is FMAX that erases less than FAST here, and less than IPL. The index takes half of the flash, so that nearly every block has a replacement \
+                   block of its own under FMAX, and is folded once for 16 nodes written; a log block of FAST holds nodes of many blocks, and is \
+                   merged with each of them: 366 k erases against FMAX's 104 k with the smallest buffer, and IPL's 141 k. Where the index fills the flash, the run that could have \
+                   refuted this, FMAX erases 541 k to 414 k, more than FAST on half of the flash, as drawn, and 10.3 to 15 times what d-IPL erases. FAST was not run there",
         },
     ],
 };
 
+const SECTORS: &str = "d-IPL with sectors of 512 B writes a quarter of a page where it writes one of 2 KiB, and fills its logs so much later; which of them the paper had is not told. With units of \
+                   2 KiB the most is inside the band";
 const READS_OF_FMAX: &str = "FMAX has a replacement block for nearly every block where the index takes half of the flash, so that it merges seldom, and merges \
                    are what translation layers read for. Where the index fills the flash, as a run beside it has it, FMAX reads twice as many \
-                   pages (1,281,000 for 655,000 with 10 frames at ci), more than IPL's 1,130,000 and d-IPL's 730,000, as published";
+                   pages (1.28 M for 655 k with 10 frames), more than IPL's 1.13 M and d-IPL's 730 k, as published";
+const READS_OF_FMAX_STD: &str = "FMAX has a replacement block for nearly every block where the index takes half of the flash, so that it merges seldom, and merges \
+                   are what translation layers read for. Where the index fills the flash, as a run beside it has it, FMAX reads three times as many \
+                   pages (20.7 M for 6.65 M with 100 frames), more than IPL's 11.1 M and d-IPL's 7.08 M, as published";
+
+/// "Up to an order of magnitude": of all layers and buffers the most is as near to 10 as a tenth of its logarithm.
+const ORDER_OF_MAGNITUDE: std::ops::RangeInclusive<f64> = 7.9..=12.6;
 
 /// Those that the claims are about, and those that are shown beside them.
 const APPROACHES: [Approach; 9] = [
@@ -102,7 +128,7 @@ impl Study for DiplInsertion {
         let most = |ratios: &[f64]| ratios.iter().copied().fold(0.0, f64::max);
         let told = |ratios: &[f64]| ratios.iter().map(|ratio| number(*ratio)).collect::<Vec<_>>().join(", ");
         let measured = rows.series();
-        // FAST with the share of log blocks that serves it best, or FMAX, whichever costs less.
+        // FAST with several shares of log blocks.
         let fasts: Vec<&str> =
             [FAST, FAST_5, FAST_10].into_iter().filter(|name| measured.contains(name)).collect();
         for (mark, of, ipl, dipl) in [
@@ -121,35 +147,37 @@ impl Study for DiplInsertion {
                     least(&found) > 2.0,
                 );
             }
+            // By buffer: what the layer costs that costs least there, and the one that costs most.
             let layers = |what| {
-                let mut best = ratios(FMAX, dipl, what)?;
+                let mut cheapest = ratios(FMAX, dipl, what)?;
+                let mut dearest = cheapest.clone();
                 for fast in &fasts {
                     let fast = ratios(fast, dipl, what)?;
-                    best.iter_mut().zip(fast).for_each(|(best, fast)| *best = best.min(fast));
+                    cheapest.iter_mut().zip(&fast).for_each(|(best, fast)| *best = best.min(*fast));
+                    dearest.iter_mut().zip(&fast).for_each(|(worst, fast)| *worst = worst.max(*fast));
                 }
-                Ok::<Vec<f64>, Missing>(best)
+                Ok::<(Vec<f64>, Vec<f64>), Missing>((cheapest, dearest))
             };
             for (key, what) in [("layer-erases", ERASES), ("layer-writes", WRITES)] {
-                let found = layers(what)?;
+                let (cheapest, dearest) = layers(what)?;
                 let claim =
                     format!("{of}, {what}: every translation layer more than d-IPL, at every buffer size");
                 judgement.check(
                     &format!("{key}{mark}"),
                     &claim,
                     "considerably more",
-                    told(&found),
-                    least(&found) > 1.0,
+                    told(&cheapest),
+                    least(&cheapest) > 1.0,
                 );
-                let claim = format!(
-                    "{of}, {what}: the best translation layer 8 times as many as d-IPL or more, at some size"
-                );
-                let key = format!("{key}-most{mark}");
-                judgement.check(
-                    &key,
-                    &claim,
-                    "up to an order of magnitude",
-                    number(most(&found)),
-                    most(&found) >= 8.0,
+                judgement.band(
+                    &format!("{key}-most{mark}"),
+                    &format!(
+                        "{of}, {what}: how many times as many as d-IPL a translation layer has at most, of all \
+                         layers and sizes (\"up to an order of magnitude\")"
+                    ),
+                    format!("{} (the dearest, by size: {})", number(most(&dearest)), told(&dearest)),
+                    [most(&dearest)],
+                    ORDER_OF_MAGNITUDE,
                 );
             }
             for (key, series) in [("dipl-reads", dipl), ("ipl-reads", ipl)] {
@@ -231,7 +259,7 @@ impl Study for DiplInsertion {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::judgement::{Outcome, Verdict};
+    use crate::judgement::{Outcome, Place, Verdict};
     use crate::row::tests::row;
 
     /// Reads, writes and erases of FAST, FMAX, IPL and d-IPL at two sizes; twice the frames make everything less by `less`.
@@ -268,9 +296,7 @@ mod tests {
             (2, 1, 19.0, "ipl-writes"),
             (2, 2, 19.0, "ipl-erases"),
             (0, 2, 9.0, "layer-erases"),
-            (0, 2, 79.0, "layer-erases-most"),
             (1, 1, 9.0, "layer-writes-512"),
-            (1, 1, 79.0, "layer-writes-most-512"),
             (3, 0, 91.0, "dipl-reads"),
             (2, 0, 91.0, "ipl-reads"),
             (3, 0, 96.0, "dipl-reads-fmax-512"),
@@ -281,5 +307,19 @@ mod tests {
             counts[of][what] = value;
             assert_eq!(judge(counts, 0.9).outcome(key), Some(Outcome::Fails), "{key}");
         }
+        // The dearest layer decides what is "up to".
+        let most = |fast: f64, fmax: f64| {
+            let mut counts = good;
+            counts[0][1..].fill(fast);
+            counts[1][1..].fill(fmax);
+            let judged = judge(counts, 0.9);
+            ["layer-erases-most", "layer-writes-most-512"].map(|key| {
+                let found = judged.checks.iter().find(|check| check.key == key);
+                found.and_then(|check| check.place)
+            })
+        };
+        assert_eq!(most(40.0, 95.0), [Some(Place::Inside); 2]);
+        assert_eq!(most(40.0, 75.0), [Some(Place::Below); 2]);
+        assert_eq!(most(130.0, 95.0), [Some(Place::Above); 2]);
     }
 }

@@ -22,7 +22,7 @@ static CARD: Card = Card {
     number: 36,
     name: "dipl-search",
     title: "Random searches, with the logs that insertion has left",
-    source: "Na, Moon and Lee, CIKM 2009, section 4.2",
+    source: "Na, Lee and Moon, CIKM 2009, section 4.2",
     question: "A node with a log is read together with its log. How much more do searches read than in a B+-tree over a translation \
                layer, where a node is one node?",
     reported: "IPL reads almost 50 % more than the B+-tree over FAST or FMAX, d-IPL almost 100 % more.",
@@ -33,17 +33,59 @@ static CARD: Card = Card {
 const CAUSES: &[Cause] = &[
     Cause {
         device: Device::Nand,
+        scale: Some(Scale::Ci),
         key: "ipl-",
         text: "a log of 8 KiB has four units of 2 KiB for 15 nodes, which are written with whatever waits, so that few nodes have anything in it: 1.12 \
-               to 1.16 (ci), 1.05 to 1.07 (std). With sectors of 512 B, which are IPL's own, it has records of more nodes: 1.29 to 1.34, and \
-               1.26",
+               to 1.16. With sectors of 512 B, which are IPL's own, it has records of more nodes: 1.29 to 1.34",
     },
     Cause {
         device: Device::Nand,
+        scale: Some(Scale::Std),
+        key: "ipl-",
+        text: "a log of 8 KiB has four units of 2 KiB for 15 nodes, which are written with whatever waits, so that few nodes have anything in it: 1.05 \
+               to 1.07. With sectors of 512 B, which are IPL's own, it has records of more nodes: 1.26 to 1.27",
+    },
+    Cause {
+        device: Device::Nand,
+        scale: Some(Scale::Ci),
+        key: "sectors-ipl-",
+        text: "16 sectors of a log speak of fewer than the 15 nodes beside it, so that a search often needs no log page. If it were read with each node, which could have refuted this, \
+               IPL would read 1.45 to 1.51 times as many: the published figure",
+    },
+    Cause {
+        device: Device::Nand,
+        scale: Some(Scale::Std),
+        key: "sectors-ipl-",
+        text: "16 sectors of a log speak of fewer than the 15 nodes beside it, so that a search often needs no log page. If it were read with each node, which could have refuted this, \
+               IPL would read 1.49 to 1.51 times as many: the published figure",
+    },
+    Cause {
+        device: Device::Nand,
+        scale: Some(Scale::Ci),
+        key: "dipl-",
+        text: "units of 2 KiB of one node lie in several log pages of 8 KiB, each of which is read whole; the paper's rule is told for IPL, whose log is one such page. If d-IPL reads no more than \
+               the flash pages that speak of the node, which could have refuted this, it is 1.44 to 1.51 times: the published 2 lies between the two",
+    },
+    Cause {
+        device: Device::Nand,
+        scale: Some(Scale::Std),
+        key: "dipl-",
+        text: "with units of 2 KiB fewer nodes have anything in the log than with sectors of 512 B, with which it is 2.48 to 2.49 times: the published 2 lies between the two, and which of them \
+               d-IPL had is not told",
+    },
+    Cause {
+        device: Device::Nand,
+        scale: Some(Scale::Ci),
         key: "sectors-dipl-",
-        text: "at a tenth of the size (ci) sectors of 512 B of one node lie in several log pages of 8 KiB, each of which is read whole. The paper's rule is told for IPL, whose log \
-               is one such page; if d-IPL reads no more than the flash pages that speak of the node, it is 2.2 to 2.3 times, and 1.4 to 1.5 \
-               with units of 2 KiB (the figures below). At the published size (std) it is 2.49",
+        text: "sectors of 512 B of one node lie in several log pages of 8 KiB, each of which is read whole; the paper's rule is told for IPL, whose log is one such page. If d-IPL reads no more than \
+               the flash pages that speak of the node, which could have refuted this, it is 2.21 to 2.33 times",
+    },
+    Cause {
+        device: Device::Nand,
+        scale: Some(Scale::Std),
+        key: "sectors-dipl-",
+        text: "sectors of 512 B of one node lie in more than one log page of 8 KiB, each of which is read whole. If d-IPL reads no more than the flash pages that speak of the node, which could \
+               have refuted this, it is 1.68 to 1.7 times: the published 2 lies between the two",
     },
 ];
 
@@ -123,18 +165,19 @@ impl Study for DiplSearch {
             [("", IPL_PAGES, DIPL_PAGES), ("sectors-", IPL_SECTORS_PAGES, DIPL_SECTORS_PAGES)]
         {
             for (layer_key, layer) in [("fast", FAST), ("fmax", FMAX)] {
-                for (tree, name, low, high, paper) in
-                    [("ipl", ipl, 1.2, 2.0, "almost 1.5"), ("dipl", dipl, 1.4, 3.0, "almost 2")]
+                for (tree, name, near, paper) in
+                    [("ipl", ipl, 1.4..=1.5, "almost 1.5"), ("dipl", dipl, 1.8..=2.0, "almost 2")]
                 {
                     let found = over(name, layer)?;
-                    judgement.check(
-                        &format!("{key}{tree}-{layer_key}"),
-                        &format!(
-                            "{name}: {low} to {high} times the pages of the {layer}, at every buffer size"
+                    judgement.figure(
+                        (
+                            &format!("{key}{tree}-{layer_key}"),
+                            &format!("{name}: pages by those of the {layer}, at every buffer size"),
+                            paper,
                         ),
-                        paper,
                         told(&found),
-                        found.iter().all(|ratio| (low..=high).contains(ratio)),
+                        found,
+                        near,
                     );
                 }
             }
@@ -191,16 +234,19 @@ mod tests {
             Study::judge(&DiplSearch, &Rows(rows), Device::Nand).unwrap()
         };
         let all = [6.0, 8.0];
-        assert_eq!(judge([4.0, 4.0, 6.0, 8.0], all).verdict(), Verdict::Holds);
+        let good = [4.1, 4.1, 6.0, 8.0];
+        assert_eq!(judge(good, all).verdict(), Verdict::Holds);
         for (reads, all, key) in [
-            ([4.0, 4.0, 4.4, 8.0], all, "ipl-fast"),
-            ([4.0, 2.0, 6.0, 8.0], all, "ipl-fmax"),
-            ([4.0, 4.0, 6.0, 12.4], all, "dipl-fast"),
-            ([4.0, 2.0, 3.9, 6.1], all, "dipl-fmax"),
-            ([4.0, 4.0, 7.0, 6.0], all, "order"),
-            ([4.0, 4.0, 6.0, 8.0], [4.4, 8.0], "sectors-ipl-fast"),
-            ([4.0, 4.0, 6.0, 8.0], [6.0, 12.4], "sectors-dipl-fmax"),
-            ([4.0, 4.0, 6.0, 8.0], [7.0, 6.0], "sectors-order"),
+            ([4.1, 4.1, 5.6, 8.0], all, "ipl-fast"),
+            ([4.1, 3.9, 6.0, 8.0], all, "ipl-fmax"),
+            ([4.1, 4.1, 6.0, 8.4], all, "dipl-fast"),
+            ([4.1, 4.6, 6.0, 8.0], all, "dipl-fmax"),
+            ([4.1, 4.1, 7.0, 6.0], all, "order"),
+            (good, [5.6, 8.0], "sectors-ipl-fast"),
+            (good, [6.4, 8.0], "sectors-ipl-fast"),
+            (good, [6.0, 8.4], "sectors-dipl-fmax"),
+            (good, [6.0, 7.2], "sectors-dipl-fmax"),
+            (good, [7.0, 6.0], "sectors-order"),
         ] {
             assert_eq!(judge(reads, all).outcome(key), Some(Outcome::Fails), "{key}");
         }

@@ -1,10 +1,10 @@
 //! E37: random searches after all blocks were cleansed (d-IPL, section 4.2).
 
-use super::{Card, Device, Parameter, Scale, Study};
+use super::{Card, Cause, Device, Parameter, Scale, Study};
 use crate::chart::{Axis, Chart, Line, Scaling, number};
 use crate::failure::Result;
 use crate::flash_trees::{
-    Approach, BLOCKS, DIPL, ERASES, FAST, FlashTree, READS, Size, WRITES, side_by_side,
+    Approach, BLOCKS, DIPL, ERASES, FAST, FMAX, FlashTree, READS, Size, WRITES, side_by_side,
 };
 use crate::judgement::Judgement;
 use crate::laboratory::Laboratory;
@@ -21,12 +21,18 @@ static CARD: Card = Card {
     number: 37,
     name: "eager-cleansing",
     title: "Random searches before and after all blocks are cleansed",
-    source: "Na, Moon and Lee, CIKM 2009, section 4.2",
+    source: "Na, Lee and Moon, CIKM 2009, section 4.2",
     question: "When updates give way to searches, a d-IPL tree can write all of its blocks anew, so that no node has a log any more. What \
                does the pass cost, and do searches then read what they read over a translation layer?",
     reported: "Searches then read slightly less than over FAST or FMAX; the cost of the pass is nominal.",
     absent: &[(Device::Disk, RAW), (Device::Ssdsim, RAW)],
-    causes: &[],
+    causes: &[Cause {
+        device: Device::Nand,
+        scale: Some(Scale::Ci),
+        key: "reads",
+        text: "without logs a node is one node, here as over a translation layer, and both trees split alike: with 258 leaves below one root each search reads the same nodes but for what is \
+               in a frame by chance, 20 pages of 322,696 at most. At the published size (std), which could have refuted this, it is 0.2 % fewer at every buffer size",
+    }],
 };
 
 impl Study for EagerCleansing {
@@ -45,9 +51,14 @@ impl Study for EagerCleansing {
     fn on_nand(&self, laboratory: &Laboratory) -> Result<Rows<Simulated>> {
         let size = Size::of(laboratory.scale);
         laboratory.expect(1);
-        laboratory.step("three indexes")?;
+        laboratory.step("four indexes")?;
         // A tree that was opened again does not know which free blocks are erased: the pass is done by the one that inserted.
-        let jobs = [(Approach::FAST, false), (Approach::DIPL, false), (Approach::DIPL, true)];
+        let jobs = [
+            (Approach::FAST, false),
+            (Approach::Fmax, false),
+            (Approach::DIPL, false),
+            (Approach::DIPL, true),
+        ];
         let rows = side_by_side(&jobs, |(approach, cleanse)| {
             let mut tree = FlashTree::new(*approach, size, size.frames()[2])?;
             tree.fill(size.records)?;
@@ -78,14 +89,18 @@ impl Study for EagerCleansing {
             line.iter().zip(&fast).map(|(of, fast)| of.1 / fast.1).collect()
         };
         let told = |ratios: &[f64]| ratios.iter().map(|ratio| number(*ratio)).collect::<Vec<_>>().join(", ");
-        let found = over(&clean);
-        judgement.check(
-            "reads",
-            "a cleansed d-IPL tree reads at most 1.05 times the pages of the B+-tree over FAST, at every buffer size",
-            "slightly less than 1",
-            told(&found),
-            found.iter().all(|ratio| *ratio <= 1.05),
-        );
+        let layers = [FAST, FMAX].map(|layer| line(layer).map(|line| (layer, line)));
+        for (layer, over) in layers.into_iter().collect::<std::result::Result<Vec<_>, _>>()? {
+            let pairs = clean.iter().zip(&over).map(|(clean, over)| (clean.1, over.1));
+            let told = pairs.clone().map(|(clean, over)| format!("{clean} and {over}"));
+            judgement.check(
+                &format!("reads-{}", if layer == FAST { "fast" } else { "fmax" }),
+                &format!("a cleansed d-IPL tree reads fewer pages than the {layer}, at every buffer size"),
+                "slightly fewer: 0.9 to 1, and not 1",
+                told.collect::<Vec<_>>().join(", "),
+                pairs.clone().all(|(clean, over)| clean < over && clean >= 0.9 * over),
+            );
+        }
         let pass = |what: &'static str| rows.median(PASS, 0.0, |row: &Row<C>| row.count(what));
         let (erases, blocks) = (pass(ERASES)?, pass(BLOCKS)?);
         judgement.check(
@@ -127,7 +142,7 @@ mod tests {
 
     #[test]
     fn the_published_shape_holds_and_others_do_not() {
-        let judge = |clean: f64, erases: f64| {
+        let judge = |clean: f64, fmax: f64, erases: f64| {
             let counted = |series: &str, at: f64, counts: &[(&str, f64)]| {
                 let mut row: Row<Simulated> = row(series, at, 0, 1.0);
                 row.counts.extend(counts.iter().map(|(name, count)| ((*name).to_owned(), *count)));
@@ -135,14 +150,17 @@ mod tests {
             };
             let rows = vec![
                 counted(FAST, 100.0, &[(READS, 4.0)]),
+                counted(FMAX, 100.0, &[(READS, fmax)]),
                 counted(DIPL, 100.0, &[(READS, 8.0)]),
                 counted(CLEAN, 100.0, &[(READS, clean)]),
                 counted(PASS, 0.0, &[(READS, 1.0), (WRITES, 1.0), (ERASES, erases), (BLOCKS, 7.0)]),
             ];
             Study::judge(&EagerCleansing, &Rows(rows), Device::Nand).unwrap()
         };
-        assert_eq!(judge(3.9, 7.0).verdict(), Verdict::Holds);
-        assert_eq!(judge(4.3, 7.0).outcome("reads"), Some(Outcome::Fails));
-        assert_eq!(judge(3.9, 8.0).outcome("erases"), Some(Outcome::Fails));
+        assert_eq!(judge(3.9, 4.0, 7.0).verdict(), Verdict::Holds);
+        assert_eq!(judge(4.0, 4.1, 7.0).outcome("reads-fast"), Some(Outcome::Fails), "a tie is not less");
+        assert_eq!(judge(3.5, 4.0, 7.0).outcome("reads-fast"), Some(Outcome::Fails), "that is not slightly");
+        assert_eq!(judge(3.9, 3.9, 7.0).outcome("reads-fmax"), Some(Outcome::Fails));
+        assert_eq!(judge(3.9, 4.0, 8.0).outcome("erases"), Some(Outcome::Fails));
     }
 }

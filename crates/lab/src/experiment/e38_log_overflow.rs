@@ -20,7 +20,7 @@ static CARD: Card = Card {
     number: 38,
     name: "log-overflow",
     title: "Log units that splits cost, and free pages lost",
-    source: "Na, Moon and Lee, CIKM 2009, section 2",
+    source: "Na, Lee and Moon, CIKM 2009, section 2",
     question: "The paper's two reasons against plain in-page logging: what is split off a node is logged entry by entry, which fills logs; \
                and pages below a log of fixed place cannot be programmed any more once the log has begun. How much is it of each?",
     reported: "No figures: the two problems are described.",

@@ -43,6 +43,7 @@ static CARD: Card = Card {
 static CAUSES: [Cause; 2] = [
     Cause {
         device: Device::Ssdsim,
+        scale: None,
         key: "sequential-anywhere",
         text: "writing at the end is not enough for a layer that maps blocks: every durable update writes the last page of the log \
                once more, and what is written in place costs a block of 64 pages; 1.05 pages an update under page map become \
@@ -51,6 +52,7 @@ static CAUSES: [Cause; 2] = [
     },
     Cause {
         device: Device::Ssdsim,
+        scale: None,
         key: "sequential",
         text: "the AS B-tree has no room, and so no figure: it frees a sub-file when less than 5 % of its nodes are valid, as published, \
                so that random updates of an index of 7 MB fill all that is left of the drive before any sub-file comes to that. \

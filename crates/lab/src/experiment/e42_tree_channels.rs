@@ -42,18 +42,21 @@ static CARD: Card = Card {
 static CAUSES: [Cause; 3] = [
     Cause {
         device: Device::Ssdsim,
+        scale: None,
         key: "AS B-tree-updates",
         text: "it writes in sets, but reads the leaf of every update alone before that: 5,617 updates a second with one channel are \
                178 us each, 6,668 with 64 are 150, of which the read alone takes 80. There is little left that overlaps",
     },
     Cause {
         device: Device::Ssdsim,
+        scale: None,
         key: "Sapwood-searches",
         text: "most keys never reach the drive: 1.22 million searches a second with one channel, where one channel with 8 units reads some 48,000 pages; \
                4 MiB of cache hold most of a million records of 16 bytes, which are kept compressed",
     },
     Cause {
         device: Device::Ssdsim,
+        scale: None,
         key: "together",
         text: "the engine is 200 times as fast, mostly from its cache; the PIO B-tree is 7.6 times as fast with 8 channels and 9.3 with \
                16: it goes down level by level, and the sets of the upper levels are small",

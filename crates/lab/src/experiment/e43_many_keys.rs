@@ -34,6 +34,7 @@ static CARD: Card = Card {
 
 const CAUSES: &[Cause] = &[Cause {
     device: Device::Ssdsim,
+    scale: None,
     key: "R-tree, nearest-one",
     text: "by pages that are read twice: many queries go down once for a distance, and once for all that is within it. A single query reads 3.0 \
            pages, then 2.7, of which 2 are the root and the inner node of before; without these 3.7, best first 3.6. That count could have \

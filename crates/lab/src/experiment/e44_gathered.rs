@@ -47,16 +47,16 @@ const SLOWEST: &str = "sets end together, and what ended early waits. By Little'
 const FULL: &str = "with 64 threads the drive is full, with two sets at a time (60 reads under way) as with eight (81), so that only pages count: smaller \
     sets share fewer of them";
 const CAUSES: &[Cause] = &[
-    Cause { device: Device::Ssdsim, key: "B+-tree-gathered", text: SLOWEST },
-    Cause { device: Device::Ssdsim, key: "B+-tree-halves", text: SLOWEST },
-    Cause { device: Device::Ssdsim, key: "PIO B-tree-gathered", text: SLOWEST },
-    Cause { device: Device::Ssdsim, key: "PIO B-tree-halves", text: SLOWEST },
-    Cause { device: Device::Ssdsim, key: "LSM-tree-gathered", text: SLOWEST },
-    Cause { device: Device::Ssdsim, key: "LSM-tree-halves", text: SLOWEST },
-    Cause { device: Device::Ssdsim, key: "B+-tree-eighths", text: SLOWEST },
-    Cause { device: Device::Ssdsim, key: "PIO B-tree-eighths", text: SLOWEST },
-    Cause { device: Device::Ssdsim, key: "LSM-tree-eighths", text: FULL },
-    Cause { device: Device::Ssdsim, key: "LSM-tree-overlap", text: FULL },
+    Cause { device: Device::Ssdsim, scale: None, key: "B+-tree-gathered", text: SLOWEST },
+    Cause { device: Device::Ssdsim, scale: None, key: "B+-tree-halves", text: SLOWEST },
+    Cause { device: Device::Ssdsim, scale: None, key: "PIO B-tree-gathered", text: SLOWEST },
+    Cause { device: Device::Ssdsim, scale: None, key: "PIO B-tree-halves", text: SLOWEST },
+    Cause { device: Device::Ssdsim, scale: None, key: "LSM-tree-gathered", text: SLOWEST },
+    Cause { device: Device::Ssdsim, scale: None, key: "LSM-tree-halves", text: SLOWEST },
+    Cause { device: Device::Ssdsim, scale: None, key: "B+-tree-eighths", text: SLOWEST },
+    Cause { device: Device::Ssdsim, scale: None, key: "PIO B-tree-eighths", text: SLOWEST },
+    Cause { device: Device::Ssdsim, scale: None, key: "LSM-tree-eighths", text: FULL },
+    Cause { device: Device::Ssdsim, scale: None, key: "LSM-tree-overlap", text: FULL },
 ];
 
 const TREES: [&str; 3] = ["B+-tree", "PIO B-tree", "LSM-tree"];

@@ -42,26 +42,31 @@ static CARD: Card = Card {
 const CAUSES: &[Cause] = &[
     Cause {
         device: Device::Ssdsim,
+        scale: None,
         key: "literally",
         text: "the ranges of finished batches soon cover nearly all keys, so that by the letter of the rule whatever was logged since is passed over, though it came after them. Sequence numbers tell what came before; that they are the cause shows the line above, of the same crashes",
     },
     Cause {
         device: Device::Ssdsim,
+        scale: None,
         key: "btree-each",
         text: "a sync writes the log's last page anew, which is read for it, and a page of the file system's journal, one after the other: at ci 2.0 programs and 1.0 reads for an insertion more than without a log, where the B+-tree has one write of a node. The run that could have refuted it: with a commit for 16 insertions it is 5.4 to 7.1 times as fast as the B+-tree",
     },
     Cause {
         device: Device::Ssdsim,
+        scale: None,
         key: "undo",
         text: "std: it does go by psync, 31 requests a call; but the batch of a queue of 66 pages has changed so many leaves that undo reads as many pages again as recovery does without it, 118 calls for 61, and writes them. Before undo went by psync it took 1646 ms at three quarters of the batch, where it takes 98. A bound on time was the wrong question",
     },
     Cause {
         device: Device::Ssdsim,
+        scale: None,
         key: "longer",
         text: "std: the same 3507 reads in the same 61 calls take 28.3 to 30.8 ms with logs of less than a queue, so what differs is which of them meet on a die. What the log itself costs is less (1 ms for 1 MB); before the inner nodes were read by psync, recovery took 290 ms and hid it",
     },
     Cause {
         device: Device::Ssdsim,
+        scale: None,
         key: "tpcc-each",
         text: "insertions: see btree-each; searches and ranges take what they take without",
     },

@@ -33,9 +33,10 @@ static CARD: Card = Card {
 };
 
 const CAUSES: &[Cause] = &[
-    Cause { device: Device::Ssdsim, key: "X25-E", text: as_suite::X25_E_CACHE },
+    Cause { device: Device::Ssdsim, scale: None, key: "X25-E", text: as_suite::X25_E_CACHE },
     Cause {
         device: Device::Ssdsim,
+        scale: None,
         key: "fd",
         text: "as in E27 its records lie in one run, of which a search reads a page (82 us; the AS B-tree's 68). At ci 14,000 insertions all \
                wait in heads of 4 % of the indexes: no run is merged, and insertions take no time. With heads of one page, which could have \
@@ -44,6 +45,7 @@ const CAUSES: &[Cause] = &[
     },
     Cause {
         device: Device::Ssdsim,
+        scale: None,
         key: "la",
         text: "at ci, by the few operations: what the LA-tree gathers in 4 % of the indexes' size is hardly emptied by 14,000 insertions, which \
                take it 0.8 us each and the AS B-tree 33. At std, with 17 times as many, its searches pay for that, and the ratio is 1.00, \
@@ -51,12 +53,13 @@ const CAUSES: &[Cause] = &[
     },
     Cause {
         device: Device::Ssdsim,
+        scale: None,
         key: "bftl",
         text: "at std, above: as published BFTL has no cache, the AS B-tree 5 of 7 parts of its memory, and TPC-C's hot districts and newest orders \
                are found there more often than uniform keys. With the same cache, which could have refuted it, BFTL takes 0.98 and \
                1.03 times what the AS B-tree takes (ci, std)",
     },
-    Cause { device: Device::Ssdsim, key: "best", text: "the LA-tree: see there" },
+    Cause { device: Device::Ssdsim, scale: None, key: "best", text: "the LA-tree: see there" },
 ];
 
 /// As in E27: by table 4, where the text rounds.

@@ -40,6 +40,7 @@ static CARD: Card = Card {
 
 const CAUSES: &[Cause] = &[Cause {
     device: Device::Ssdsim,
+    scale: None,
     key: "cleaning, ",
     text: "with page mapping a drive with room has nothing to clean for either tree: blocks are dead as a whole when they are erased. Only \
            where blocks are mapped (FAST) random writes cost the layer copies on it. That it is the \

@@ -1,11 +1,11 @@
 //! What of the experiments' checks is no claim of a paper, and why: what the simulation was fitted to, what follows from how the
-//! systems are built, and what only we ask.
+//! systems are built, and what only we ask. And which claims of a paper a run does not ask, since it has not their setting.
 //!
 //! Invariant: every check that no line here names, and that its experiment does not label itself, is a claim of the paper that
 //! its card names, and counts for the verdict.
 
-use super::Device;
-use crate::judgement::{Judgement, Kind};
+use super::{Device, Scale};
+use crate::judgement::{Judgement, Kind, Outcome};
 
 /// Checks of an experiment whose key begins so.
 struct Label {
@@ -34,7 +34,54 @@ const fn ours(experiment: u32, key: &'static str, why: &'static str) -> Label {
     label(experiment, key, Kind::Own, why)
 }
 
+/// Claims of an experiment whose key begins so, at scales that do not have the published setting.
+struct Unpublished {
+    experiment: u32,
+    device: Option<Device>,
+    scales: &'static [Scale],
+    keys: &'static [&'static str],
+    why: &'static str,
+}
+
+const UNPUBLISHED: &[Unpublished] = &[
+    Unpublished {
+        experiment: 15,
+        device: None,
+        scales: &[Scale::Trial, Scale::Ci],
+        keys: &["total-all", "insert-all", "range-all", "delete-all"],
+        why: QUEUE_TOO_LARGE,
+    },
+    Unpublished {
+        experiment: 16,
+        device: None,
+        scales: &[Scale::Trial, Scale::Ci],
+        keys: &["faster"],
+        why: QUEUE_TOO_LARGE,
+    },
+    Unpublished {
+        experiment: 29,
+        device: Some(Device::Disk),
+        scales: &[Scale::Trial, Scale::Ci],
+        keys: &["ibsf-tpce", "pair-tpce"],
+        why: TOO_FEW,
+    },
+    Unpublished {
+        experiment: 30,
+        device: Some(Device::Disk),
+        scales: &[Scale::Trial, Scale::Ci],
+        keys: &["btree-tpce", "others-tpce"],
+        why: TOO_FEW,
+    },
+];
+
+const TOO_FEW: &str = "not the published setting: 309 insertions, where 123,562 are published";
+const QUEUE_TOO_LARGE: &str =
+    "not the published setting: a page of queue an index is four times the published share";
+
 const FORETOLD: &str = "the paper foretells no times";
+
+const SPLIT: &str = "the rule of splits was chosen by this figure: the other gives 781 pages for 794";
+const READING: &str = "the reading of \"50 %\" was chosen of eleven by this figure";
 
 const LABELS: &[Label] = &[
     fitted(1, "the drive's geometry was chosen so"),
@@ -47,6 +94,12 @@ const LABELS: &[Label] = &[
     built(10, "leaves", "MPSearch visits what single searches visit"),
     built(10, "frames", "groups are cut at PioMax"),
     built(10, "groups", "groups are cut at PioMax, level by level"),
+    built(
+        10,
+        "calls",
+        "three levels, the root in memory, and PioMax as large as a level: a call for each of two",
+    ),
+    ours(16, "rises", "the paper says that threads were added, not that each adds operations"),
     ours(20, "foretold", FORETOLD),
     ours(21, "foretold", FORETOLD),
     ours(21, "same-reads", "the paper gives times alone"),
@@ -56,6 +109,10 @@ const LABELS: &[Label] = &[
     built(26, "bound", "a sub-file is recycled when its valid share is below the threshold"),
     ours(27, "foretold", FORETOLD),
     ours(28, "", "the paper measures neither"),
+    label(31, "cb-0", Kind::Calibration, SPLIT),
+    label(31, "wandering-0", Kind::Calibration, SPLIT),
+    label(31, "wandering-50", Kind::Calibration, READING),
+    label(31, "difference-50", Kind::Calibration, READING),
     ours(30, "hits", "the paper does not count them"),
     built(32, "cb-reads-100", "one node of the path at least is in memory"),
     built(32, "wandering-writes", "all parents are written"),
@@ -78,7 +135,19 @@ const LABELS: &[Label] = &[
 ];
 
 /// Labels what was judged of an experiment.
-pub(super) fn apply(experiment: u32, device: Device, judgement: &mut Judgement) {
+pub(super) fn apply(experiment: u32, (device, scale): (Device, Scale), judgement: &mut Judgement) {
+    let unpublished = |line: &&Unpublished| {
+        line.experiment == experiment
+            && line.device.is_none_or(|only| only == device)
+            && line.scales.contains(&scale)
+    };
+    for line in UNPUBLISHED.iter().filter(unpublished) {
+        let meant = |key: &str| line.keys.iter().any(|begins| key.starts_with(begins));
+        for check in judgement.checks.iter_mut().filter(|check| check.is_judged() && meant(&check.key)) {
+            (check.outcome, check.place) = (Outcome::Reported, None);
+            check.claim = format!("{} ({})", check.claim, line.why);
+        }
+    }
     let here =
         |label: &&Label| label.experiment == experiment && label.device.is_none_or(|only| only == device);
     for check in judgement.checks.iter_mut().filter(|check| check.is_judged() && check.kind == Kind::Claim) {
@@ -99,7 +168,7 @@ mod tests {
         let judged = |experiment, device, key: &str| {
             let mut judgement = Judgement::default();
             judgement.check(key, "it is", "so", "so".into(), false);
-            apply(experiment, device, &mut judgement);
+            apply(experiment, (device, Scale::Std), &mut judgement);
             (judgement.checks[0].kind, judgement.verdict())
         };
         assert_eq!(judged(1, Device::Ssdsim, "read-8k"), (Kind::Calibration, Verdict::NotJudged));
@@ -113,8 +182,26 @@ mod tests {
     fn figures_that_are_not_judged_get_no_label() {
         let mut judgement = Judgement::default();
         judgement.report("read-8k", "it is", "so", "so".into());
-        apply(1, Device::Ssdsim, &mut judgement);
+        apply(1, (Device::Ssdsim, Scale::Ci), &mut judgement);
         assert_eq!(judgement.checks[0].kind, Kind::Claim);
         assert_eq!(judgement.checks[0].claim, "it is");
+    }
+
+    #[test]
+    fn claims_whose_setting_was_not_run_are_not_judged() {
+        let judged = |scale| {
+            let mut judgement = Judgement::default();
+            judgement.band("total-all", "it is", "so".into(), [1.0], 1.2..=1.4);
+            judgement.check("total-each", "it is", "so", "so".into(), true);
+            apply(15, (Device::Ssdsim, scale), &mut judgement);
+            judgement
+        };
+        let small = judged(Scale::Ci);
+        assert_eq!((small.checks[0].outcome, small.checks[0].place), (Outcome::Reported, None));
+        assert!(small.checks[0].claim.contains("not the published setting"), "{:?}", small.checks[0]);
+        assert_eq!(small.verdict(), Verdict::Holds);
+        for scale in [Scale::Std, Scale::Full] {
+            assert_eq!(judged(scale).verdict(), Verdict::DoesNotHold, "{scale}");
+        }
     }
 }

@@ -122,7 +122,7 @@ fn list() -> Vec<Listed> {
 
 /// What comes of each check of a record whose rows were changed. A predicate that misses something says so, which is no answer.
 fn outcomes(record: &Record, measured: &Measured) -> BTreeMap<String, Outcome> {
-    let judged = record.of().unwrap().judge(measured, record.device);
+    let judged = record.of().unwrap().judge(measured, record.device, record.scale);
     let checks = judged.map(|judgement| judgement.checks).unwrap_or_default();
     checks.into_iter().map(|check| (check.key, check.outcome)).collect()
 }
@@ -209,8 +209,8 @@ fn what_does_not_hold_has_a_cause() {
     let mut without = Vec::new();
     for record in Record::load_all(&directory()).unwrap() {
         let judged = record.judgement.checks.iter().filter(|check| check.needs_a_cause());
-        let bare =
-            judged.filter(|check| record.of().unwrap().card().cause(record.device, &check.key).is_none());
+        let card = record.of().unwrap().card();
+        let bare = judged.filter(|check| card.cause(record.device, record.scale, &check.key).is_none());
         without.extend(bare.map(|check| format!("{} {}: {}", record.name(), check.key, check.ours)));
     }
     assert!(without.is_empty(), "without a cause: {without:#?}");

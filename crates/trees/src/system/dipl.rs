@@ -1,6 +1,6 @@
-//! The d-IPL B+-tree (Na, Moon, Lee: "Dynamic In-Page Logging for B+-tree Index", CIKM 2009): in-page logging with the log right
-//! behind the nodes of a block, however many there are; a node that is split off stays in the block of the node that it came
-//! from, as a ghost, until the block is written anew.
+//! The d-IPL B+-tree (Na, Lee, Moon: "Dynamic in-page logging for flash-aware B-tree index", CIKM 2009): in-page logging with
+//! the log right behind the nodes of a block, however many there are; a node that is split off stays in the block of the node
+//! that it came from, as a ghost, until the block is written anew.
 //!
 //! Invariants:
 //! 1. Pages of every block are programmed one after the other, none left out.
