@@ -93,6 +93,7 @@ struct Parts {
 }
 
 impl Parts {
+    #[cfg(feature = "async")]
     fn is_whole(&self) -> bool {
         self.others.is_empty() && self.operands.is_empty()
     }
