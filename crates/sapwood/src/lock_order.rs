@@ -63,6 +63,8 @@ ranks! {
     KeyspaceIds,
     /// Commits that need no sync: one at a time.
     CommitLock,
+    /// Which thread gets the writer of nodes next.
+    WriterTurn,
     /// The writer of nodes: one flush, cleansing, collection or ingestion at a time.
     Writer,
     /// Which blocks are cleansed next.

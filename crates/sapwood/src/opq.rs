@@ -60,6 +60,17 @@ pub(crate) enum EmptyUntil {
 /// Changes in the sample of a queue (count): enough for an estimate within some six percent.
 const SAMPLE: usize = 256;
 
+/// Removals of single keys in a sample of their own (count): they may be few among many changes, and stand for much space.
+const REMOVALS: usize = 128;
+
+/// What was seen while a queue was filled.
+#[derive(Debug, Default)]
+struct Samples {
+    /// The keyspace, key and sequence number of changes, and whether they are no removals.
+    changes: EvenSample<(KeyspaceId, Bytes, SeqNo, bool), SAMPLE>,
+    removals: EvenSample<(KeyspaceId, Bytes, SeqNo), REMOVALS>,
+}
+
 /// A change in the sample of a queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Sampled {
@@ -100,8 +111,7 @@ pub(crate) struct Opq {
     count: AtomicU64,
     removals: AtomicU64,
     bytes: AtomicU64,
-    /// The keyspace, key and sequence number of changes, and whether they are no removals.
-    sample: RankedMutex<rank::OpqSample, EvenSample<(KeyspaceId, Bytes, SeqNo, bool), SAMPLE>>,
+    sample: RankedMutex<rank::OpqSample, Samples>,
     /// Where operands must not be combined, ascending.
     borders: Vec<SeqNo>,
     chained: RankedMutex<rank::OpqChained, Chained>,
@@ -179,7 +189,10 @@ impl Opq {
         self.entries.insert_all(operations.into_iter().filter_map(|(at, operation)| match operation {
             Operation::Change(OperationRef { keyspace, key, value })
             | Operation::Merge(OperationRef { keyspace, key, value }) => {
-                sample.see(|| (keyspace, Bytes::copy_from_slice(key), at, value.is_some()));
+                sample.changes.see(|| (keyspace, Bytes::copy_from_slice(key), at, value.is_some()));
+                if value.is_none() {
+                    sample.removals.see(|| (keyspace, Bytes::copy_from_slice(key), at));
+                }
                 bytes += key.len() + value.map_or(0, <[u8]>::len);
                 removals += u64::from(value.is_none());
                 Some(((keyspace, key, at), value))
@@ -224,9 +237,19 @@ impl Opq {
     /// The changes of a keyspace in the queue's sample.
     pub fn sample(&self, keyspace: KeyspaceId) -> Vec<Sampled> {
         let sample = self.sample.lock();
-        let weight = sample.weight();
-        let of_it = sample.kept().iter().filter(|(of, ..)| *of == keyspace).cloned();
+        let weight = sample.changes.weight();
+        let of_it = sample.changes.kept().iter().filter(|(of, ..)| *of == keyspace).cloned();
         of_it.map(|(_, key, seq, is_value)| Sampled { key, seq, is_value, weight }).collect()
+    }
+
+    /// Keys out of those that were removed one by one, without those that were changed again, and how many removals each stands for.
+    pub fn sample_of_removed(&self) -> (Vec<(KeyspaceId, Bytes)>, f64) {
+        let sample = self.sample.lock();
+        let (removals, weight) = (sample.removals.kept().to_vec(), sample.removals.weight());
+        drop(sample);
+        let is_last = |(keyspace, key, seq): &(_, Bytes, _)| self.newest_seq(*keyspace, key) == Some(*seq);
+        let removed = removals.into_iter().filter(is_last);
+        (removed.map(|(keyspace, key, _)| (keyspace, key)).collect(), weight)
     }
 
     /// The sequence number of the newest change to a key, by itself or with a range.

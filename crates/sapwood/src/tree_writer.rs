@@ -1,6 +1,9 @@
 //! The writer of nodes, which one thread at a time works with: the flush, cleansing, the collector, or an ingestion.
 //!
-//! Invariant: the thread that has the writer has the memory for its work reserved, and gives it back after the writer's buffers.
+//! Invariants:
+//! 1. The thread that has the writer has the memory for its work reserved, and gives it back after the writer's buffers.
+//! 2. A thread that gives the writer back and wants it again waits until one that waited meanwhile has had it. The standard library's
+//!    mutex is not fair, so the thread that is next holds `turn`: the others wait for that, and pass nobody by.
 
 use crate::error::{Error, Result};
 use crate::flow::flush_control::FlushControl;
@@ -12,6 +15,8 @@ use std::sync::{Arc, OnceLock};
 
 /// See the module documentation.
 pub(crate) struct TreeWriter {
+    /// Held by the thread that gets the writer next, until it has it.
+    turn: RankedMutex<rank::WriterTurn, ()>,
     /// `None` if the database is read-only or closed.
     writer: RankedMutex<rank::Writer, Option<Writer>>,
     /// Shared by `writer` and other writers that run beside it. Empty if the database is read-only.
@@ -49,7 +54,13 @@ impl Drop for WriterAtWork<'_> {
 impl TreeWriter {
     /// Without a writer until [`TreeWriter::set`].
     pub fn new(flush: Arc<FlushControl>, memory: Arc<MemoryBudget>) -> Self {
-        Self { writer: RankedMutex::new(None), file: OnceLock::new(), flush, memory }
+        Self {
+            turn: RankedMutex::default(),
+            writer: RankedMutex::new(None),
+            file: OnceLock::new(),
+            flush,
+            memory,
+        }
     }
 
     /// Gives a newly opened database its writer.
@@ -61,12 +72,17 @@ impl TreeWriter {
     /// Locks the writer for exclusive work, and reserves the memory `need` for it, taken from the cache.
     pub fn lock(&self, need: Need) -> Result<WriterAtWork<'_>> {
         let waits = self.flush.waits();
-        let writer = self.writer.lock();
+        let writer = self.lock_in_turn();
         drop(waits);
         if writer.is_none() {
             return Err(Error::Closed);
         }
         Ok(WriterAtWork { writer, work: self.memory.work(need) })
+    }
+
+    fn lock_in_turn(&self) -> RankedGuard<'_, rank::Writer, Option<Writer>> {
+        let _turn = self.turn.lock();
+        self.writer.lock()
     }
 
     /// Bytes written to the data file since it was opened.
@@ -76,6 +92,48 @@ impl TreeWriter {
 
     /// Drops the writer. Nothing is written from now on.
     pub fn close(&self) {
-        *self.writer.lock() = None;
+        *self.lock_in_turn() = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Database;
+    use psync::Simulated;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+    use std::time::Duration;
+
+    /// One that works in portions had it again before the others were awake, until its work ended.
+    #[test]
+    fn a_thread_that_works_in_portions_lets_others_have_the_writer() {
+        const PORTIONS: u32 = 2000;
+        let db =
+            Database::builder().memory(4 << 20).background_threads(0).open_on(Arc::new(Simulated::new(1)));
+        let db = db.unwrap();
+        let engine = &db.handle.engine;
+        let begun = AtomicU32::new(0);
+        let most = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while begun.fetch_add(1, SeqCst) < PORTIONS {
+                    let _guard = engine.writer().lock_in_turn();
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+            let passed_by = (0..5).map(|_| {
+                let before = begun.load(SeqCst);
+                while begun.load(SeqCst) == before {
+                    std::thread::yield_now();
+                }
+                let before = begun.load(SeqCst);
+                drop(engine.writer().lock_in_turn());
+                begun.load(SeqCst) - before
+            });
+            let most = passed_by.max().unwrap();
+            begun.store(PORTIONS, SeqCst);
+            most
+        });
+        // It may sleep before it waits, and before it counts.
+        assert!(most < 100, "{most} portions came first");
     }
 }

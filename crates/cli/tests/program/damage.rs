@@ -121,3 +121,20 @@ fn a_repair_saves_what_can_be_read_and_lists_the_rest() {
     std::fs::remove_file(place.path("ships.db").join("CURRENT")).unwrap();
     place.run(&["repair", "ships.db", "without.db"]).ends(1).tells("listed");
 }
+
+/// It said that all was well, and the space was never given back.
+#[test]
+fn a_dropped_keyspace_whose_space_cannot_be_given_back_is_told() {
+    let place = place();
+    place.run(&["put", "ships.db", "rotterdam", "51.9", "--keyspace", "harbours"]).ends(0);
+    let data = place.path("ships.db").join(file_named(&place, "data"));
+    // Whichever node it is.
+    for offset in (0..std::fs::metadata(&data).unwrap().len() - 1024).step_by(1024) {
+        flip(data.clone(), offset + 100, 8);
+    }
+    let said = place.run(&["drop", "ships.db", "default"]).ends(3);
+    said.tells("is dropped, durably, but its space is not all given back").tells("data");
+    place.run(&["drop", "ships.db", "default"]).ends(1);
+    place.run(&["compact", "ships.db"]).ends(3).tells("data");
+    assert_eq!(place.run(&["get", "ships.db", "rotterdam", "--keyspace", "harbours"]).ends(0).out, "51.9");
+}

@@ -55,21 +55,26 @@ impl Collector {
             || self.expirer.has_expired(&version, Some(urgency), &spared)
     }
 
-    /// Removes all that has expired from the leaves, as far as it can be read.
-    pub fn expire_all(&self) -> Result<()> {
+    /// Removes all that had expired by a time from the leaves, as far as it can be read: also where it could not be before. What
+    /// expires meanwhile stays, or this might never end. Returns the first error in reading.
+    pub fn expire_all(&self, time: u64) -> Result<Option<Error>> {
+        let (mut spared, mut unread) = (Spared::default(), None);
         loop {
-            let mut guard = self.ctx.writer.lock(Need::default())?;
+            let mut guard = self.ctx.writer_unless_closing()?;
             let writer = guard.get()?;
-            let expire = || match self.expirer.expire_some(writer, None, &self.spared()) {
-                Err(Failed::Reading(segment, error)) => {
-                    self.leave_alone(segment, &error);
-                    Ok(true)
-                }
+            let expire = || match self.expirer.expire_by(writer, time, &spared) {
+                Err(Failed::Reading(segment, error)) => Ok(Err((segment, error))),
                 Err(Failed::Other(error)) => Err(error),
-                Ok(has_expired) => Ok(has_expired),
+                Ok(has_expired) => Ok(Ok(has_expired)),
             };
-            if !self.ctx.or_poison(expire)? {
-                return Ok(());
+            match self.ctx.or_poison(expire)? {
+                Ok(true) => {}
+                Ok(false) => return Ok(unread),
+                Err((segment, error)) => {
+                    self.leave_alone(segment, &error);
+                    spared.unreadable.insert(segment);
+                    unread = unread.or(Some(error));
+                }
             }
         }
     }
@@ -198,7 +203,7 @@ impl Collector {
         let last = begun.segments.iter().map(|entry| entry.segment.number).max().unwrap_or(0);
         let mut from = 0;
         loop {
-            let mut guard = self.ctx.writer.lock(Need::default())?;
+            let mut guard = self.ctx.writer_unless_closing()?;
             let writer = guard.get()?;
             let base = Arc::clone(&self.ctx.state.load().version);
             let some = garbage_collection::oldest(&base, from..=last, portion(base.live_bytes()));

@@ -7,13 +7,13 @@ use crate::current_state::CurrentState;
 use crate::error::{Error, Result};
 use crate::flow::flush_control::FlushControl;
 use crate::flow::flush_progress::FlushProgress;
-use crate::flow::memory::MemoryBudget;
+use crate::flow::memory::{MemoryBudget, Need};
 use crate::health::Health;
 use crate::operation::KeyspaceId;
 use crate::pool::Pool;
 use crate::publish::Publisher;
 use crate::space::Space;
-use crate::tree_writer::TreeWriter;
+use crate::tree_writer::{TreeWriter, WriterAtWork};
 use std::sync::Arc;
 
 /// See the module documentation.
@@ -49,6 +49,14 @@ impl WorkContext {
     /// is poisoned.
     pub fn or_poison<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         self.health.check_writable().and_then(|()| work()).inspect_err(|error| self.yield_to(error))
+    }
+
+    /// The writer, for a portion of what a caller has asked for. The thread that closes the database does not wait for the rest.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] once the database is being closed.
+    pub fn writer_unless_closing(&self) -> Result<WriterAtWork<'_>> {
+        if self.flush.stops() { Err(Error::Closed) } else { self.writer.lock(Need::default()) }
     }
 
     /// Whether a queue waits to be flushed, or the database is being closed.

@@ -32,6 +32,28 @@ impl WorkContext {
         Ok(())
     }
 
+    /// Takes all dropped trees apart, also those that are left alone, on a full disk with the reserve. Returns the first error in
+    /// reading one: it keeps no other from being taken apart.
+    pub fn take_all_apart(&self) -> Result<Option<Error>> {
+        let (mut unread, mut first) = (BTreeSet::new(), None);
+        let next = |unread: &BTreeSet<KeyspaceId>| {
+            let version = &self.state.load().version;
+            version.dropped.iter().map(|(keyspace, _)| keyspace).find(|keyspace| !unread.contains(keyspace))
+        };
+        self.space.with_reserve(|| {
+            while let Some(keyspace) = next(&unread) {
+                let mut guard = self.writer_unless_closing()?;
+                if let Some(error) = self.or_poison(|| self.take_apart(guard.get()?, keyspace))? {
+                    unread.insert(keyspace);
+                    first.get_or_insert(error);
+                }
+            }
+            Ok(())
+        })?;
+        self.flush.notify();
+        Ok(first)
+    }
+
     /// Whether dropped trees still have nodes, as far as they can be read.
     pub fn has_dropped_trees(&self) -> bool {
         self.next_dropped(&self.state.load().version).is_some()
@@ -48,16 +70,24 @@ impl WorkContext {
 
     /// Drops some nodes of a dropped tree.
     pub fn take_some_apart(&self, writer: &mut Writer) -> Result<()> {
+        match self.next_dropped(&self.state.load().version) {
+            Some(keyspace) => self.take_apart(writer, keyspace).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Drops some nodes of this dropped tree. If one cannot be read, the tree is left alone, and the error is returned as what was
+    /// found.
+    fn take_apart(&self, writer: &mut Writer, keyspace: KeyspaceId) -> Result<Option<Error>> {
         let base = Arc::clone(&self.state.load().version);
-        let Some(keyspace) = self.next_dropped(&base) else { return Ok(()) };
-        let Some(tree) = base.dropped.get(&keyspace) else { return Ok(()) };
+        let Some(tree) = base.dropped.get(&keyspace) else { return Ok(None) };
         let mut builder = VersionBuilder::begin(Arc::clone(&base), &self.pager, writer);
         let range = KeyRange { keyspace, from: &[], to: None };
-        match drop_blocks(&mut builder, tree, range, self.memory.shares.node_len) {
-            Ok(_) => self.publisher.commit_version(builder, TreesChange::Same),
+        match drop_blocks(&mut builder, tree, &[range], self.memory.shares.node_len) {
+            Ok(_) => self.publisher.commit_version(builder, TreesChange::Same).map(|()| None),
             Err(error) if error.is_of_reading() => {
                 self.leave_tree_alone(keyspace, &error);
-                Ok(())
+                Ok(Some(error))
             }
             Err(error) => Err(error),
         }
@@ -73,7 +103,7 @@ impl WorkContext {
 mod tests {
     use crate::background::cleanse::tests::damage;
     use crate::{Database, Durability, Keyspace};
-    use psync::{Simulated, Volume};
+    use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
     use std::sync::Arc;
 
     fn open(volume: &Simulated) -> Database {
@@ -105,8 +135,61 @@ mod tests {
         }
         let version = Arc::clone(&engine.state.load().version);
         assert!(version.dropped.contains(&one.id()) && !version.dropped.contains(&other.id()));
-        db.compact().unwrap();
+        // Also when it is left alone.
+        for _ in 0..2 {
+            assert!(db.compact().unwrap_err().is_damage());
+        }
         kept.insert("k", "v").unwrap();
+        db.flush().unwrap();
+    }
+
+    /// What is asked for is done where it can be done, and what was not done is told.
+    #[test]
+    fn compaction_tells_of_a_dropped_tree_that_cannot_be_read_after_all_else() {
+        let volume = Simulated::new(1);
+        let db = open(&volume);
+        let (one, other, kept) = (filled(&db, "one"), filled(&db, "other"), filled(&db, "kept"));
+        let engine = &db.handle.engine;
+        let version = Arc::clone(&engine.state.load().version);
+        let root = version.trees.get(&one.id()).unwrap().root.unwrap();
+        let root = version.table.address(root).unwrap();
+        for number in (0..60_000u32).step_by(300) {
+            kept.insert(number.to_be_bytes(), "another").unwrap();
+        }
+        assert!(db.drop_keyspace("one").unwrap() && db.drop_keyspace("other").unwrap());
+        engine.pager.forget(root.position);
+        // An outage: the root cannot be read the first time.
+        let reads = Filter::kinds([OperationKind::Read]).file("data");
+        volume.fail_nth(reads, 1, Fault::Error, Repeat::Once);
+        let taken = engine.background.ctx.take_all_apart().unwrap();
+        assert!(taken.is_some_and(|error| error.is_of_reading()));
+        let version = || Arc::clone(&engine.state.load().version);
+        assert!(version().dropped.contains(&one.id()) && !version().dropped.contains(&other.id()));
+        assert!(!engine.background.ctx.has_dropped_trees(), "it is left alone");
+        damage(&volume, &db, root);
+        assert!(db.compact().unwrap_err().is_damage());
+        assert_eq!(db.stats().space.logged_changes, 0, "the rest is done");
+        kept.insert("k", "v").unwrap();
+        db.close().unwrap();
+    }
+
+    #[test]
+    fn compaction_tries_a_tree_again_that_was_left_alone() {
+        let volume = Simulated::new(1);
+        let db = open(&volume);
+        let one = filled(&db, "one");
+        let engine = &db.handle.engine;
+        let version = Arc::clone(&engine.state.load().version);
+        let root = version.trees.get(&one.id()).unwrap().root.unwrap();
+        engine.pager.forget(version.table.address(root).unwrap().position);
+        assert!(db.drop_keyspace("one").unwrap());
+        let reads = Filter::kinds([OperationKind::Read]).file("data");
+        volume.fail_nth(reads, 1, Fault::Error, Repeat::Once);
+        engine.background.ctx.take_dropped_apart(|| false).unwrap();
+        assert!(!engine.background.ctx.has_dropped_trees(), "it is left alone");
+        assert!(engine.state.load().version.dropped.contains(&one.id()));
+        db.compact().unwrap();
+        assert_eq!(engine.state.load().version.dropped.len(), 0);
     }
 
     /// A drop takes neither the writer nor a lock of what works with it.

@@ -165,22 +165,41 @@ impl Expirer {
                 segment
             }
         };
-        self.expire_in(writer, &base, segment).map_err(|error| match error.is_of_reading() {
-            true => Failed::Reading(segment, error),
-            false => Failed::Other(error),
-        })?;
-        Ok(true)
+        self.expire_in(writer, &base, segment).map(|()| true)
+    }
+
+    /// Removes some of the records that had expired by a time which the manifest knows. Returns whether it has.
+    pub fn expire_by(
+        &self,
+        writer: &mut Writer,
+        time: u64,
+        spared: &Spared,
+    ) -> std::result::Result<bool, Failed> {
+        let base = Arc::clone(&self.ctx.state.load().version);
+        let oldest = worth_reading(&base, time, None, spared).next().map(|entry| entry.segment.number);
+        let Some(segment) = oldest else { return Ok(false) };
+        self.expire_in(writer, &base, segment).map(|()| true)
     }
 
     /// Removes expired records of a segment: all, or as many as go at once.
-    fn expire_in(&self, writer: &mut Writer, base: &Arc<Version>, segment: u64) -> Result<()> {
+    fn expire_in(
+        &self,
+        writer: &mut Writer,
+        base: &Arc<Version>,
+        segment: u64,
+    ) -> std::result::Result<(), Failed> {
+        self.expire_portion(writer, base, segment).map_err(|error| match error.is_of_reading() {
+            true => Failed::Reading(segment, error),
+            false => Failed::Other(error),
+        })
+    }
+
+    fn expire_portion(&self, writer: &mut Writer, base: &Arc<Version>, segment: u64) -> Result<()> {
         let nodes = live_nodes(base, &[segment]);
         let left = nodes.partition_point(|(_, address)| address.position.0 < self.done_to.load(Relaxed));
         let is_this = nodes.get(left).is_some_and(|_| self.done_to.load(Relaxed) / base.span == segment);
         let nodes = if is_this { &nodes[left..] } else { &nodes[..] };
-        if !is_this {
-            self.begun_at.store(base.clock, Relaxed);
-        }
+        let begun = if is_this { self.begun_at.load(Relaxed) } else { base.clock };
         let budget = self.ctx.cleansing_portion(base.live_bytes());
         let mut expired = ExpiredKeys::default();
         let read = self.read(base, nodes, budget, &mut expired)?;
@@ -191,10 +210,12 @@ impl Expirer {
         }
         let behind = nodes.get(read).map(|(_, address)| address.position.0);
         if behind.is_none() {
-            builder.clear_expired(segment, self.begun_at.load(Relaxed));
+            builder.clear_expired(segment, begun);
         }
         self.ctx.publisher.commit_version(builder, TreesChange::Same)?;
+        // Together: another segment may be tried in between, and fail.
         self.done_to.store(behind.unwrap_or(0), Relaxed);
+        self.begun_at.store(begun, Relaxed);
         self.ctx.reclaim_by_steps(false);
         Ok(())
     }
@@ -291,6 +312,101 @@ mod tests {
         while some() {}
         db.compact().unwrap();
         assert_eq!(db.check().unwrap().records, 0);
+    }
+
+    /// The segment in work counted as begun when the other one was, which could not be read.
+    #[test]
+    fn a_segment_that_fails_between_two_portions_of_another_makes_none_forgotten() {
+        let (volume, seconds) = (Simulated::new(1), Arc::new(AtomicU64::new(1000)));
+        let clock = Arc::clone(&seconds);
+        let builder = Database::builder().memory(4 << 20).segment_span(4 << 20).background_threads(0);
+        let builder = builder.clock(move || UNIX_EPOCH + Duration::from_secs(clock.load(Relaxed)));
+        let db = builder.open_on(Arc::new(volume.clone()) as Arc<dyn Volume>).unwrap();
+        let fill = |name: &str, options: KeyspaceOptions, count: u32, expires: &dyn Fn(u32) -> u64| {
+            let keyspace = db.keyspace_with(name, options.expiring()).unwrap();
+            let mut batch = db.batch();
+            for number in 0..count {
+                let at = UNIX_EPOCH + Duration::from_secs(expires(number));
+                batch.insert_expiring(&keyspace, number.to_be_bytes(), [7; 400], crate::Expiry::At(at));
+                if batch.byte_len() > 200_000 {
+                    batch.durability(crate::Durability::Buffered).commit().unwrap();
+                }
+            }
+            batch.commit().unwrap();
+            db.compact().unwrap();
+        };
+        let engine = &db.handle.engine;
+        fill("older", KeyspaceOptions::new(), 15_000, &|_| 1015);
+        // The first leaves have what expires later.
+        let options = KeyspaceOptions::new().compression(crate::Compression::Lz4);
+        fill("main", options, 60_000, &|number| if number < 2000 { 1020 } else { 1010 });
+        let expirer = &engine.background.cleanser.collector.expirer;
+        let mut spared = Spared::default();
+        let some = |spared: &Spared| {
+            let mut guard = engine.writer().lock(Default::default()).unwrap();
+            expirer.expire_some(guard.get().unwrap(), None, spared)
+        };
+        // Behind these leaves the rest of their segment is another portion.
+        let version = Arc::clone(&engine.state.load().version);
+        let main = db.keyspace("main").unwrap().id();
+        let view = TreeView { pager: &engine.pager, version: &version, keyspace: main };
+        let position = |number: u32| {
+            let key = number.to_be_bytes();
+            let block = view.node(view.block_at(&key).unwrap().unwrap().id, 1).unwrap();
+            version.table.address(block.child(block.child_for(&key))).unwrap().position.0
+        };
+        let last = (0..2000).map(position).max().unwrap();
+        drop(version);
+        seconds.store(1010, Relaxed);
+        while expirer.done_to.load(Relaxed) <= last {
+            assert!(matches!(some(&spared), Ok(true)));
+        }
+        seconds.store(1020, Relaxed);
+        expirer.tell_time().unwrap();
+        let reads = Filter::kinds([OperationKind::Read]).file("data");
+        volume.fail_nth(reads, 1, Fault::Error, Repeat::Once);
+        let Err(Failed::Reading(first, _)) = some(&spared) else { panic!("it cannot be read") };
+        let version = Arc::clone(&engine.state.load().version);
+        let in_work = expirer.done_to.load(Relaxed) / version.span;
+        assert!(first < in_work, "another one is in work");
+        // It goes on before any other.
+        let others = version.segments.iter().map(|entry| entry.segment.number);
+        spared.unreadable.extend(others.filter(|segment| *segment != in_work));
+        drop(version);
+        while matches!(some(&spared), Ok(true)) {}
+        while matches!(some(&Spared::default()), Ok(true)) {}
+        let version = Arc::clone(&engine.state.load().version);
+        assert_eq!(version.trees.iter().map(|(_, tree)| tree.len).sum::<u64>(), 0);
+    }
+
+    /// It went on as long as anything expired, so for ever if that was written meanwhile.
+    #[test]
+    fn compaction_removes_what_had_expired_when_it_began_and_ends() {
+        let (seconds, step) = (Arc::new(AtomicU64::new(1000)), Arc::new(AtomicU64::new(0)));
+        let clock = (Arc::clone(&seconds), Arc::clone(&step));
+        let builder = Database::builder().memory(4 << 20).segment_span(1 << 20).background_threads(0);
+        // Time goes on with each look at the clock.
+        let now = move || clock.0.fetch_add(clock.1.load(Relaxed), Relaxed);
+        let builder = builder.clock(move || UNIX_EPOCH + Duration::from_secs(now()));
+        let db = builder.open_on(Arc::new(Simulated::new(1)) as Arc<dyn Volume>).unwrap();
+        let keyspace = db.keyspace_with("main", KeyspaceOptions::new().expiring()).unwrap();
+        let mut batch = db.batch();
+        for number in 0..20_000u32 {
+            let at = UNIX_EPOCH + Duration::from_secs(1100 + u64::from(number));
+            batch.insert_expiring(&keyspace, number.to_be_bytes(), [7; 400], crate::Expiry::At(at));
+            if batch.byte_len() > 200_000 {
+                batch.durability(crate::Durability::Buffered).commit().unwrap();
+            }
+        }
+        batch.commit().unwrap();
+        db.compact().unwrap();
+        let version = || Arc::clone(&db.handle.engine.state.load().version);
+        let left = || version().trees.get(&keyspace.id()).unwrap().len;
+        assert_eq!(left(), 20_000);
+        seconds.store(6000, Relaxed);
+        step.store(400, Relaxed);
+        db.compact().unwrap();
+        assert!((5000..=15_100).contains(&left()), "{} records are left", left());
     }
 
     /// A segment that cannot be read is left alone, and all else goes; a full disk keeps nothing from being collected.

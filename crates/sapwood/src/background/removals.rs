@@ -8,18 +8,15 @@
 use crate::cache::pager::Pager;
 use crate::current_state::CurrentState;
 use crate::even_sample::EvenSample;
-use crate::operation::{KeyRange, KeyspaceId, SeqNo};
+use crate::operation::{KeyRange, KeyspaceId};
 use crate::opq::Opq;
 use crate::tree::range_size::{Ends, range_size};
 use crate::tree::view::TreeView;
 use crate::version::{Tree, Version};
-use std::ops::Bound;
 
 /// So many bytes of removed records are worth a flush, or this fraction (1/64) of the database if that is more.
 const WORTH: u64 = 1 << 20;
 const SHARE: u64 = 64;
-/// So many changes of a queue are looked at; the others are taken to be like them.
-const SAMPLE: usize = 1000;
 /// So many ranges (count) are measured; each takes a descent to either end.
 const RANGES: usize = 16;
 
@@ -50,19 +47,9 @@ fn bytes_in_ranges(pager: &Pager, queue: &Opq, version: &Version) -> u64 {
 
 /// About how many bytes of records the removals in a queue stand for.
 fn removed_bytes(pager: &Pager, queue: &Opq, version: &Version) -> u64 {
-    let (mut seen, mut bytes, mut changes) = (0, 0, Vec::new());
-    for (keyspace, _) in version.trees.iter() {
-        changes.clear();
-        queue.chunk(keyspace, Bound::Unbounded, SeqNo::MAX, SAMPLE - seen, &mut changes, None);
-        for (key, _) in changes.iter().filter(|(_, change)| change.is_none()) {
-            seen += 1;
-            bytes += record_bytes(pager, version, keyspace, key);
-        }
-        if seen == SAMPLE {
-            break;
-        }
-    }
-    bytes * queue.removals() / (seen as u64).max(1)
+    let (removed, weight) = queue.sample_of_removed();
+    let bytes = removed.iter().map(|(keyspace, key)| record_bytes(pager, version, *keyspace, key));
+    (bytes.sum::<u64>() as f64 * weight) as u64
 }
 
 /// Bytes of the record that the key may have in the trees. What cannot be read now has none.
@@ -112,6 +99,34 @@ mod tests {
         }
         batch.durability(Durability::Immediate).commit().unwrap();
         (db, used)
+    }
+
+    /// Only what comes first in the queue was looked at, and in this one no removal did.
+    #[test]
+    fn removals_behind_many_other_changes_are_found() {
+        let volume = Simulated::new(1);
+        let (db, used) = removed(&volume, 0);
+        let keyspace = db.keyspace("main").unwrap();
+        let mut batch = db.batch();
+        // Of one of the removed records, and before all others.
+        for number in (0..3000u32).step_by(30) {
+            batch.insert(&keyspace, number.to_be_bytes(), vec![9; 1 << 10]);
+        }
+        batch.commit().unwrap();
+        assert!(waits_for_space(&db.handle.engine.state, &db.handle.engine.pager));
+        db.close().unwrap();
+        assert!(volume.used() + (24 * LONG as u64) < used, "{} of {used}", volume.used());
+    }
+
+    #[test]
+    fn what_was_inserted_again_does_not_count_as_removed() {
+        let volume = Simulated::new(1);
+        let (db, _) = removed(&volume, 0);
+        let keyspace = db.keyspace("main").unwrap();
+        for number in 0..30u32 {
+            keyspace.insert((number * 3000).to_be_bytes(), "short").unwrap();
+        }
+        assert!(!waits_for_space(&db.handle.engine.state, &db.handle.engine.pager));
     }
 
     fn holds_the_rest(db: &Database) {

@@ -89,12 +89,16 @@ pub(crate) struct RecordCache {
 struct Buckets {
     chunks: Vec<RankedMutex<rank::RecordChunk, Chunk>>,
     count: usize,
+    /// How often it lost a bucket.
+    shrinks: u64,
 }
 
 struct Chunk {
     memory: MmapMut,
     /// A bit for each bucket that has records.
     filled: u64,
+    /// [`Buckets::shrinks`] when records last came from another bucket.
+    moved: u64,
 }
 
 impl Chunk {
@@ -110,6 +114,24 @@ impl Chunk {
     fn insert(&mut self, index: usize, name: Name<'_>, value: &[u8], asked: bool) {
         self.filled |= 1 << (index % BUCKETS_A_CHUNK);
         self.bucket(index).insert(name, value, asked);
+    }
+
+    /// Removes all records of a bucket of which `is_removed` is true.
+    fn remove_all(&mut self, index: usize, is_removed: impl Fn(KeyspaceId, &[u8]) -> bool) {
+        if !self.has(index) {
+            return;
+        }
+        let mut bucket = self.bucket(index);
+        let removed: Vec<_> = bucket
+            .records()
+            .filter(|(name, ..)| is_removed(name.keyspace, name.key))
+            .map(|(name, ..)| (name.tag, name.keyspace, name.key.to_vec()))
+            .collect();
+        for (tag, keyspace, key) in removed {
+            if let Some(place) = bucket.find(Name { tag, keyspace, key: &key }) {
+                bucket.remove(place);
+            }
+        }
     }
 }
 
@@ -149,6 +171,11 @@ impl Buckets {
         !chunk.has(index) || chunk.bucket(index).has_room_for(&Bucket(others))
     }
 
+    /// Records come to the bucket from another one.
+    fn note_move(&mut self, to: usize) {
+        self.chunks[to / BUCKETS_A_CHUNK].get_mut().moved = self.shrinks;
+    }
+
     fn put(&mut self, index: usize, name: Name<'_>, value: &[u8], asked: bool) {
         self.chunks[index / BUCKETS_A_CHUNK].get_mut().insert(index, name, value, asked);
     }
@@ -157,7 +184,7 @@ impl Buckets {
     fn grow(&mut self, hash: impl Fn(KeyspaceId, &[u8]) -> u64) -> bool {
         if self.count == self.chunks.len() * BUCKETS_A_CHUNK {
             match MmapMut::map_anon(BUCKETS_A_CHUNK * BUCKET) {
-                Ok(memory) => self.chunks.push(RankedMutex::new(Chunk { memory, filled: 0 })),
+                Ok(memory) => self.chunks.push(RankedMutex::new(Chunk { memory, filled: 0, moved: 0 })),
                 Err(_) => return false,
             }
         }
@@ -165,6 +192,7 @@ impl Buckets {
         if self.count > 1
             && let Some(mut taken) = self.take(twin(self.count - 1))
         {
+            self.note_move(self.count - 1);
             for (name, value, asked) in Bucket(&mut taken).records() {
                 self.put(index(hash(name.keyspace, name.key), self.count), name, value, asked);
             }
@@ -175,11 +203,13 @@ impl Buckets {
     fn shrink(&mut self) {
         let taken = self.take(self.count - 1);
         self.count -= 1;
+        self.shrinks += 1;
         // If both do not fit into one, half of the records go anyway: those of the moved ones go that were not
         // requested again.
         if self.count > 0
             && let Some(mut taken) = taken
         {
+            self.note_move(twin(self.count));
             let fit = self.have_room(twin(self.count), &mut taken);
             for (name, value, asked) in Bucket(&mut taken).records().filter(|(.., asked)| fit || *asked) {
                 self.put(twin(self.count), name, value, asked);
@@ -365,24 +395,31 @@ impl RecordCache {
     }
 
     /// Announces that a flush is about to remove all records of which `is_removed` is true. Called as [`RecordCache::renew`].
+    ///
+    /// The locks are held for a bucket at a time: a change of the capacity would wait, and readers behind it. A bucket that goes
+    /// meanwhile may leave its records to one that was looked at, so chunks that got some are looked at again. (A new one lies ahead.)
     pub fn remove_all(&self, is_removed: impl Fn(KeyspaceId, &[u8]) -> bool) {
-        let buckets = self.read();
-        for index in 0..buckets.count {
-            let mut chunk = buckets.chunks[index / BUCKETS_A_CHUNK].lock();
-            if !chunk.has(index) {
-                continue;
-            }
-            let mut bucket = chunk.bucket(index);
-            let removed: Vec<_> = bucket
-                .records()
-                .filter(|(name, ..)| is_removed(name.keyspace, name.key))
-                .map(|(name, ..)| (name.tag, name.keyspace, name.key.to_vec()))
-                .collect();
-            for (tag, keyspace, key) in removed {
-                if let Some(place) = bucket.find(Name { tag, keyspace, key: &key }) {
-                    bucket.remove(place);
+        let (mut seen, mut is_first) = (0, true);
+        loop {
+            let begun = self.read().shrinks;
+            let mut index = 0;
+            loop {
+                let buckets = self.read();
+                if index >= buckets.count {
+                    break;
+                }
+                let mut chunk = buckets.chunks[index / BUCKETS_A_CHUNK].lock();
+                if is_first || chunk.moved > seen {
+                    chunk.remove_all(index, &is_removed);
+                    index += 1;
+                } else {
+                    index = (index / BUCKETS_A_CHUNK + 1) * BUCKETS_A_CHUNK;
                 }
             }
+            if self.read().shrinks == begun {
+                return;
+            }
+            (seen, is_first) = (begun, false);
         }
     }
 
@@ -500,6 +537,73 @@ mod tests {
             shares
         });
         assert!(shares.iter().all(|share| *share < 200), "percent of a change: {shares:?}");
+    }
+
+    /// A change of the capacity waited for the whole walk, and readers behind it.
+    #[test]
+    fn readers_come_in_while_ranges_are_removed() {
+        const RECORDS: u32 = 20_000;
+        let cache = RecordCache::default();
+        cache.set_capacity(8 << 20);
+        (0..RECORDS)
+            .for_each(|number| assert_ne!(cache.put(0, KS, &key(number), &[1; 100]), KeepOutcome::No));
+        let looked_at = AtomicU64::new(0);
+        let (of_readers, of_all) = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                cache.remove_all(|_, _| {
+                    // A search for the ranges of a key takes some time.
+                    std::thread::sleep(Duration::from_micros(20));
+                    looked_at.fetch_add(1, Ordering::SeqCst);
+                    false
+                });
+            });
+            while looked_at.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            cache.set_capacity((8 << 20) + BUCKET as u64);
+            cache.get(0, KS, &key(1));
+            (looked_at.load(Ordering::SeqCst), u64::from(RECORDS))
+        });
+        assert!(of_readers < of_all / 4, "a reader waited for {of_readers} of {of_all} records");
+    }
+
+    /// Records come to buckets that were looked at before, and to new ones.
+    #[test]
+    fn what_changes_of_the_capacity_move_is_removed_too() {
+        const RECORDS: u32 = if cfg!(miri) { 200 } else { 5000 };
+        let is_odd = |key: &[u8]| key[3] % 2 == 1;
+        for round in 0..if cfg!(miri) { 2 } else { 8 } {
+            let cache = RecordCache::default();
+            cache.set_capacity(1000 * BUCKET as u64);
+            (0..RECORDS).for_each(|number| {
+                let _ = cache.put(0, KS, &key(number), &[1; 100]);
+            });
+            let is_over = AtomicBool::new(false);
+            let changes = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let looked_at = std::cell::Cell::new(0);
+                    cache.remove_all(|_, key| {
+                        looked_at.set(looked_at.get() + 1);
+                        if looked_at.get() % 50 == 0 {
+                            std::thread::sleep(Duration::from_micros(50));
+                        }
+                        is_odd(key)
+                    });
+                    is_over.store(true, Ordering::SeqCst);
+                });
+                let mut changes = 0;
+                while !is_over.load(Ordering::SeqCst) && changes < 6 {
+                    let buckets = [700 - round, 1000, 1300 + round][changes % 3];
+                    cache.set_capacity(buckets * BUCKET as u64);
+                    changes += 1;
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                changes
+            });
+            let left = (0..RECORDS).filter(|number| cache.get(0, KS, &key(*number)).is_some());
+            let (odd, even): (Vec<_>, Vec<_>) = left.partition(|number| number % 2 == 1);
+            assert!(odd.is_empty() && !even.is_empty(), "after {changes} changes: {odd:?}");
+        }
     }
 
     #[test]

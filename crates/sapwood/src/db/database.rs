@@ -370,8 +370,9 @@ impl Database {
     pub fn compact(&self) -> Result<()> {
         let engine = &self.handle.engine;
         engine.commits.flush_all()?;
-        engine.background.ctx.take_dropped_apart(|| false)?;
-        engine.space.with_reserve(|| engine.background.cleanser.cleanse_all())?;
+        // What cannot be read there keeps nothing else from being done.
+        let of_dropped = engine.background.ctx.take_all_apart()?;
+        let of_expired = engine.space.with_reserve(|| engine.background.cleanser.cleanse_all())?;
         engine.space.with_reserve(|| engine.background.cleanser.collector.encrypt_anew())?;
         if engine.pool.has_threads() {
             engine.space.reserve.shrink();
@@ -379,7 +380,7 @@ impl Database {
             // There is no thread to do it later.
             engine.background.idle_work.give_back_space();
         }
-        Ok(())
+        of_dropped.or(of_expired).map_or(Ok(()), Err)
     }
 
     /// Makes all commits so far durable, including those with a weaker [`Durability`](crate::Durability).

@@ -1,5 +1,5 @@
-//! The removal of a range from a tree: blocks that lie wholly in it are dropped with their leaves and log areas, without reading
-//! any leaf. What is left of the range, in blocks that lie only partly in it, [`remainder`] lists, for a flush to remove it key
+//! The removal of ranges from a tree: blocks that lie wholly in one are dropped with their leaves and log areas, without reading
+//! any leaf. What is left of the ranges, in blocks that lie only partly in one, [`Remainder`] lists, for a flush to remove it key
 //! by key.
 //!
 //! ```text
@@ -11,7 +11,7 @@
 //! Invariants:
 //! 1. A node that keeps some of its children keeps its id and its separator; one that keeps none is dropped.
 //! 2. A block's range may grow, over that of neighbours that are dropped; it never shrinks.
-//! 3. One attempt drops [`DROPPED_MAX`] nodes and the rest of a block at most, so that its edit stays short.
+//! 3. One version builder drops [`DROPPED_MAX`] nodes and the rest of a block at most, so that its edit stays short.
 
 use crate::cache::pager::{Pager, ReadMode};
 use crate::error::Result;
@@ -28,7 +28,7 @@ use bytes::Bytes;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Nodes that one attempt drops (count): a megabyte in the edit, and two gigabytes of leaves.
+/// Nodes that one version builder drops (count): a megabyte in the edit, and two gigabytes of leaves.
 const DROPPED_MAX: usize = 1 << 18;
 
 /// What becomes of a node.
@@ -40,23 +40,24 @@ enum Outcome {
     Rewritten(Vec<Child>),
 }
 
-/// Drops the blocks of a tree of the base version that lie wholly in the range. Returns whether there may be more of them, since the
-/// attempt has dropped as many as it may.
+/// Drops the blocks of a tree of the base version that lie wholly in one of these ranges of its keyspace, which are disjoint and in
+/// order. Returns whether there may be more of them, since the version builder has dropped as many as it may.
 pub(crate) fn drop_blocks(
     builder: &mut VersionBuilder<'_>,
     tree: &Tree,
-    range: KeyRange<'_>,
+    ranges: &[KeyRange<'_>],
     node_len: NodeLen,
 ) -> Result<bool> {
     let (base, pager) = (Arc::clone(builder.base()), Arc::clone(builder.pager()));
-    let view = TreeView { pager: &pager, version: &base, keyspace: range.keyspace };
+    let Some(keyspace) = ranges.first().map(|range| range.keyspace) else { return Ok(false) };
+    let view = TreeView { pager: &pager, version: &base, keyspace };
     let (Some(root), height) = (tree.root, tree.height) else { return Ok(false) };
-    let (dropped, leaf_bytes, is_cut) = (0, 0, false);
-    let mut pass = Pass { view, builder, range, node_len, root_level: height, dropped, leaf_bytes, is_cut };
+    let (dropped, leaf_bytes, is_cut) = (builder.edit_mut().freed.len(), 0, false);
+    let mut pass = Pass { view, builder, ranges, node_len, root_level: height, dropped, leaf_bytes, is_cut };
     let node = if height == 0 { None } else { Some(view.node(root, height)?) };
     let whole = Subtree::of_root(root, height);
     let (root, height) = match pass.visit(&whole, node)? {
-        Outcome::Kept => return Ok(false),
+        Outcome::Kept => return Ok(pass.is_cut),
         Outcome::Dropped => (None, 0),
         Outcome::Rewritten(nodes) => pass.new_root(nodes)?,
     };
@@ -68,17 +69,18 @@ pub(crate) fn drop_blocks(
         Some(_) => ((u128::from(tree.len) * u128::from(bytes) / u128::from(tree.bytes.max(1))) as u64, true),
     };
     let bytes = if root.is_none() { 0 } else { bytes };
-    builder.set_tree(range.keyspace, Tree { root, height, len, bytes, is_estimated, ..tree.clone() });
+    builder.set_tree(keyspace, Tree { root, height, len, bytes, is_estimated, ..tree.clone() });
     Ok(is_cut)
 }
 
 struct Pass<'a, 'b> {
     view: TreeView<'b>,
     builder: &'b mut VersionBuilder<'a>,
-    range: KeyRange<'b>,
+    ranges: &'b [KeyRange<'b>],
     node_len: NodeLen,
     /// The level of the node or nodes that take the root's place.
     root_level: u8,
+    /// Nodes that the version builder has dropped.
     dropped: usize,
     /// Bytes of the leaves that were dropped.
     leaf_bytes: u64,
@@ -87,9 +89,15 @@ struct Pass<'a, 'b> {
 }
 
 impl Pass<'_, '_> {
-    /// Whether all keys below a node are in the range.
+    /// How many of the keys below a node are in a range.
+    fn overlap(&self, subtree: &Subtree) -> Overlap {
+        let is_before = |range: &KeyRange<'_>| range.to.is_some_and(|to| to <= &subtree.low[..]);
+        let first = self.ranges.get(self.ranges.partition_point(is_before));
+        first.map_or(Overlap::None, |range| subtree.overlap(*range))
+    }
+
     fn is_within(&self, subtree: &Subtree) -> bool {
-        subtree.overlap(self.range) == Overlap::Whole
+        self.overlap(subtree) == Overlap::Whole
     }
 
     /// Drops what is to be dropped at and below a node. `node` is there unless it is a leaf.
@@ -115,7 +123,7 @@ impl Pass<'_, '_> {
         }
         let below = subtree.children(&node);
         // A block that is not dropped need not be read.
-        let is_wanted = |below: &Subtree| match below.overlap(self.range) {
+        let is_wanted = |below: &Subtree| match self.overlap(below) {
             Overlap::None => false,
             Overlap::Part => below.level > 1,
             Overlap::Whole => true,
@@ -207,50 +215,117 @@ impl Pass<'_, '_> {
     }
 }
 
-/// Keys of records that are still in removed ranges, in order.
+/// Keys of records that are still in removed ranges, in order: as many as are worked on, and each listed once.
 #[derive(Default)]
 pub(crate) struct Remainder {
     pub keys: Vec<(KeyspaceId, Bytes)>,
-    /// The first key that is not listed, if there may be more.
+    /// Where the listing goes on, if there may be more.
     pub next: Option<(KeyspaceId, Bytes)>,
 }
 
-/// Lists keys of a tree in these ranges, which are disjoint and in order, from a position on, until they take `bytes_max` bytes.
-pub(crate) fn remainder(
-    (pager, version): (&Arc<Pager>, &Arc<Version>),
-    ranges: &[(KeyspaceId, Bytes, Option<Bytes>)],
-    from: &(KeyspaceId, Bytes),
-    bytes_max: usize,
-) -> Result<Remainder> {
-    let mut found = Remainder::default();
-    let mut bytes = 0;
-    for (keyspace, start, end) in ranges {
-        if *keyspace < from.0 {
-            continue;
-        }
-        let start = if *keyspace == from.0 { start.max(&from.1) } else { start };
-        if end.as_ref().is_some_and(|end| start >= end) {
-            continue;
-        }
-        let high = end.clone().map_or(Bound::Unbounded, Bound::Excluded);
-        let bounds = (Bound::Included(start.clone()), high);
-        let mut walk = Leaves::new(Arc::clone(pager), Arc::clone(version), *keyspace, bounds, Direction::Up);
-        loop {
-            match walk.step()? {
-                Step::End => break,
-                Step::Passed(..) => {}
-                Step::Record(key, _) => {
-                    // Copied: a slice would keep the leaf in memory.
-                    let key = (*keyspace, Bytes::copy_from_slice(&key));
-                    if bytes >= bytes_max {
-                        found.next = Some(key);
-                        return Ok(found);
+/// Memory of a listed key, with its place in the list, of which there may be another copy while it grows.
+fn listed_len((_, key): &(KeyspaceId, Bytes)) -> usize {
+    key.len() + 2 * size_of::<(KeyspaceId, Bytes)>()
+}
+
+impl Remainder {
+    /// Nothing is listed yet.
+    pub fn of(ranges: &[(KeyspaceId, Bytes, Option<Bytes>)]) -> Self {
+        let next = ranges.first().map(|(keyspace, start, _)| (*keyspace, start.clone()));
+        Self { keys: Vec::new(), next }
+    }
+
+    /// Forgets the keys below a position, and lists more keys of a tree in these ranges, which are disjoint and in order, until the
+    /// list takes `bytes_max` bytes. Between two calls nothing may come into the ranges.
+    pub fn list(
+        &mut self,
+        (pager, version): (&Arc<Pager>, &Arc<Version>),
+        ranges: &[(KeyspaceId, Bytes, Option<Bytes>)],
+        from: &(KeyspaceId, Bytes),
+        bytes_max: usize,
+    ) -> Result<()> {
+        self.keys.drain(..self.keys.partition_point(|key| key < from));
+        let Some(next) = self.next.take() else { return Ok(()) };
+        let from = next.max(from.clone());
+        let mut bytes: usize = self.keys.iter().map(listed_len).sum();
+        for (keyspace, start, end) in ranges {
+            if *keyspace < from.0 {
+                continue;
+            }
+            let start = if *keyspace == from.0 { start.max(&from.1) } else { start };
+            if end.as_ref().is_some_and(|end| start >= end) {
+                continue;
+            }
+            if bytes >= bytes_max {
+                self.next = Some((*keyspace, start.clone()));
+                return Ok(());
+            }
+            let high = end.clone().map_or(Bound::Unbounded, Bound::Excluded);
+            let bounds = (Bound::Included(start.clone()), high);
+            let mut walk =
+                Leaves::new(Arc::clone(pager), Arc::clone(version), *keyspace, bounds, Direction::Up);
+            loop {
+                match walk.step()? {
+                    Step::End => break,
+                    Step::Passed(..) => {}
+                    Step::Record(key, _) => {
+                        // Copied: a slice would keep the leaf in memory.
+                        let key = (*keyspace, Bytes::copy_from_slice(&key));
+                        if bytes >= bytes_max {
+                            self.next = Some(key);
+                            return Ok(());
+                        }
+                        bytes += listed_len(&key);
+                        self.keys.push(key);
                     }
-                    bytes += key.1.len() + 2 * size_of::<(KeyspaceId, Bytes)>();
-                    found.keys.push(key);
                 }
             }
         }
+        Ok(())
     }
-    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Database;
+    use psync::Simulated;
+
+    /// Each portion of a flush listed what was left of all ranges once more.
+    #[test]
+    fn what_is_left_of_ranges_is_read_once_however_many_portions_there_are() {
+        const RANGES: u32 = 400;
+        let key = |number: u32| Bytes::copy_from_slice(&number.to_be_bytes());
+        let read = |keys_of_portion: usize, bytes_max: usize| {
+            let builder = Database::builder().memory(4 << 20).leaf_len(512).background_threads(0);
+            let db = builder.open_on(Arc::new(Simulated::new(1))).unwrap();
+            let keyspace = db.keyspace("main").unwrap();
+            keyspace.ingest((0..40_000u32).map(|number| (number.to_be_bytes(), [7; 100]))).unwrap();
+            let engine = &db.handle.engine;
+            let version = Arc::clone(&engine.state.load().version);
+            let first = |range: u32| 50 + 100 * range;
+            let ranges: Vec<_> = (0..RANGES)
+                .map(|range| (keyspace.id(), key(first(range)), Some(key(first(range) + 2))))
+                .collect();
+            let (mut listed, mut from) = (Vec::new(), (keyspace.id(), Bytes::new()));
+            let mut remainder = Remainder::of(&ranges);
+            loop {
+                remainder.list((&engine.pager, &version), &ranges, &from, bytes_max).unwrap();
+                let bytes: usize = remainder.keys.iter().map(listed_len).sum();
+                assert!(bytes < bytes_max + 100 && remainder.keys.is_sorted());
+                let count = keys_of_portion.min(remainder.keys.len());
+                listed.extend_from_slice(&remainder.keys[..count]);
+                let next = remainder.keys.get(count).cloned().or_else(|| remainder.next.clone());
+                let Some(next) = next else { break };
+                from = next;
+            }
+            let all = (0..RANGES).flat_map(|range| [key(first(range)), key(first(range) + 1)]);
+            assert!(listed.into_iter().map(|(_, key)| key).eq(all));
+            let reads = db.stats().reads;
+            reads.cache_hits + reads.cache_misses
+        };
+        let at_once = read(usize::MAX, usize::MAX >> 1);
+        let in_portions = read(10, 100 * listed_len(&(KeyspaceId(1), key(1))));
+        assert!(in_portions < at_once + at_once / 2, "{in_portions} nodes, and {at_once} at once");
+    }
 }

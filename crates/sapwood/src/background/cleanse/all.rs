@@ -3,7 +3,8 @@
 
 use super::Cleanser;
 use crate::background::garbage_collection::GcUrgency;
-use crate::error::Result;
+use crate::cache::prefetch_buffer::KeyPosition;
+use crate::error::{Error, Result};
 use crate::flow::memory::Need;
 use crate::operation::KeyspaceId;
 use crate::publish::TreesChange;
@@ -22,22 +23,55 @@ impl Cleanser {
         self.ctx.memory.shares.work(logged.min(ON_THE_WAY), u64::MAX)
     }
 
-    /// Moves all changes in log areas into the leaves, and removes what has expired. The freed space is given back as soon as no writes come.
-    pub fn cleanse_all(&self) -> Result<()> {
+    /// Moves all changes in log areas into the leaves, and removes what had expired at the beginning. The freed space is given back
+    /// as soon as no writes come. Returns the first error in reading what had expired: it keeps nothing else from being done.
+    pub fn cleanse_all(&self) -> Result<Option<Error>> {
         let _work = self.ctx.memory.work(self.cleansing_max());
         self.ctx.or_poison(|| self.collector.expirer.tell_time())?;
-        let keyspaces: Vec<_> = self.ctx.state.load().version.trees.iter().map(|(id, _)| id).collect();
-        for keyspace in keyspaces {
-            let mut from = Some(Bytes::new());
-            while let Some(at) = from.take() {
-                let mut guard = self.ctx.writer.lock(Need::default())?;
-                let writer = guard.get()?;
-                from = self.ctx.or_poison(|| self.cleanse_some(writer, keyspace, at, u64::MAX))?;
+        let begun = Arc::clone(&self.ctx.state.load().version);
+        let (time, last) = (begun.clock, begun.trees.iter().map(|(id, _)| id).max());
+        drop(begun);
+        let mut next = Some(KeyPosition::default());
+        // Keyspaces that are made meanwhile are not waited for.
+        while let Some(from) = next.take_if(|(keyspace, _)| Some(*keyspace) <= last) {
+            let mut guard = self.ctx.writer_unless_closing()?;
+            let writer = guard.get()?;
+            next = self.ctx.or_poison(|| self.cleanse_next_trees(writer, from))?;
+        }
+        let unread = self.collector.expire_all(time)?;
+        self.ctx.flush.notify();
+        Ok(unread)
+    }
+
+    /// Cleanses some blocks at and above a position, of one keyspace after the other. Returns where to continue.
+    fn cleanse_next_trees(&self, writer: &mut Writer, from: KeyPosition) -> Result<Option<KeyPosition>> {
+        let base = Arc::clone(&self.ctx.state.load().version);
+        let budget = self.ctx.cleansing_portion(base.live_bytes());
+        let mut builder = VersionBuilder::begin(Arc::clone(&base), &self.ctx.pager, &mut *writer);
+        let (mut has_cleansed, mut next) = (false, None);
+        for (keyspace, _) in base.trees.from(from.0) {
+            let view = TreeView { pager: &self.ctx.pager, version: &base, keyspace };
+            let low = if keyspace == from.0 { from.1.clone() } else { Bytes::new() };
+            if builder.bytes() >= budget {
+                next = Some((keyspace, low));
+                break;
+            }
+            let (blocks, behind) = candidates::next(view, low, budget - builder.bytes())?;
+            if !blocks.is_empty() {
+                to_leaves(view, &mut builder, blocks, self.ctx.memory.shares.node_len)?;
+                has_cleansed = true;
+            }
+            if let Some(behind) = behind {
+                next = Some((keyspace, behind));
+                break;
             }
         }
-        self.collector.expire_all()?;
-        self.ctx.flush.notify();
-        Ok(())
+        if has_cleansed {
+            self.ctx.publisher.commit_version(builder, TreesChange::Same)?;
+            drop(base);
+            self.collector.tidy_up(writer, GcUrgency::AtRest)?;
+        }
+        Ok(next)
     }
 
     /// The removals that a flush has brought to log areas take space there, and free none before their blocks are

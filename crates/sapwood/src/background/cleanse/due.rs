@@ -163,38 +163,44 @@ impl Cleanser {
         mut due: &'d [CleansingTask],
         limit: u64,
     ) -> Result<&'d [CleansingTask]> {
-        let Some(keyspace) = due.first().map(|first| first.keyspace) else { return Ok(due) };
         let base = Arc::clone(&self.ctx.state.load().version);
         let budget = self.ctx.cleansing_portion_of(base.live_bytes(), limit);
-        let view = TreeView { pager: &self.ctx.pager, version: &base, keyspace };
-        let (mut blocks, mut paid): (Vec<Logged>, Vec<_>) = Default::default();
-        let mut bytes = 0;
-        while let Some((next, rest)) = due.split_first()
-            && next.keyspace == keyspace
-            && bytes < budget
-        {
-            due = rest;
-            // The block may have been cleansed meanwhile.
-            if let Some(Block { id, .. }) = view.block_at(&next.low)?
-                && let Some(area) = view.log(id)
-                && blocks.last().is_none_or(|last| last.block != id)
-            {
-                bytes += next.leaves + area.bytes();
-                let price = price(next.leaves, area.bytes(), area.run_count());
-                if next.is_wanted && area.read_cost().has_reached(price) {
-                    paid.push(Paid { area: Arc::clone(area), price });
-                }
-                blocks.push(Logged { block: id, area: Arc::clone(area) });
-            }
-        }
-        let count = blocks.len() as u64;
-        if count == 0 {
-            return Ok(due);
-        }
         let report = |bytes| self.ctx.progress.wrote(bytes);
         let mut builder =
             VersionBuilder::begin(Arc::clone(&base), &self.ctx.pager, writer).reporting(&report);
-        to_leaves(view, &mut builder, blocks, self.ctx.memory.shares.node_len)?;
+        let (mut paid, mut bytes, mut count) = (Vec::new(), 0, 0);
+        // The blocks of one keyspace after the other.
+        while let Some(keyspace) = due.first().map(|first| first.keyspace)
+            && bytes < budget
+        {
+            let view = TreeView { pager: &self.ctx.pager, version: &base, keyspace };
+            let mut blocks: Vec<Logged> = Vec::new();
+            while let Some((next, rest)) = due.split_first()
+                && next.keyspace == keyspace
+                && bytes < budget
+            {
+                due = rest;
+                // The block may have been cleansed meanwhile.
+                if let Some(Block { id, .. }) = view.block_at(&next.low)?
+                    && let Some(area) = view.log(id)
+                    && blocks.last().is_none_or(|last| last.block != id)
+                {
+                    bytes += next.leaves + area.bytes();
+                    let price = price(next.leaves, area.bytes(), area.run_count());
+                    if next.is_wanted && area.read_cost().has_reached(price) {
+                        paid.push(Paid { area: Arc::clone(area), price });
+                    }
+                    blocks.push(Logged { block: id, area: Arc::clone(area) });
+                }
+            }
+            count += blocks.len() as u64;
+            if !blocks.is_empty() {
+                to_leaves(view, &mut builder, blocks, self.ctx.memory.shares.node_len)?;
+            }
+        }
+        if count == 0 {
+            return Ok(due);
+        }
         self.ctx.publisher.commit_version(builder, TreesChange::Same)?;
         self.ctx.flush.counters.blocks_cleansed.fetch_add(count, Relaxed);
         self.ctx.flush.counters.cleansed_for_scans(&self.ctx.pager.read_costs, &paid);

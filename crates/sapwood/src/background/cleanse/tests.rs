@@ -13,7 +13,7 @@ use crate::tree::cleansing_cursor::CleansingTask;
 use crate::tree::cleansing_prefetch::prefetch_for_cleansing;
 use crate::tree::view::TreeView;
 use crate::version::builder::VersionBuilder;
-use crate::{Database, Keyspace};
+use crate::{Database, Error, Keyspace};
 use bytes::Bytes;
 use psync::{Disk, DiskOptions, Fault, Filter, OperationKind, Repeat, Simulated, Volume};
 use std::sync::Arc;
@@ -442,4 +442,63 @@ fn a_walk_begins_when_much_is_new() {
         }
     }
     assert!((1..6).contains(&begun), "{begun}");
+}
+
+/// Each had an edit of its own, with its syncs.
+#[test]
+fn blocks_of_many_small_keyspaces_are_cleansed_with_one_edit() {
+    const KEYSPACES: usize = 60;
+    let small = || {
+        let builder = Database::builder().memory(32 << 20).background_threads(0);
+        let db = builder.open_on(Arc::new(Simulated::new(1))).unwrap();
+        let names = (0..KEYSPACES).map(|number| format!("small {number}"));
+        let keyspaces: Vec<_> = names.map(|name| db.keyspace(&name).unwrap()).collect();
+        for keyspace in &keyspaces {
+            keyspace.ingest((0..400u32).map(|number| (number.to_be_bytes(), [0; 100]))).unwrap();
+        }
+        let mut batch = db.batch();
+        for keyspace in &keyspaces {
+            batch.insert(keyspace, 200u32.to_be_bytes(), [1; 100]);
+        }
+        batch.commit().unwrap();
+        db.flush().unwrap();
+        (db, keyspaces)
+    };
+    let edits = |db: &Database, work: &dyn Fn()| {
+        let epoch = || db.handle.engine.state.load().version.epoch;
+        let before = epoch();
+        work();
+        assert_eq!(db.stats().space.logged_changes, 0);
+        db.check().unwrap();
+        epoch() - before
+    };
+    let (db, keyspaces) = small();
+    let due = keyspaces.iter().flat_map(|keyspace| all_due(&db, keyspace));
+    let due: Vec<_> = due.map(|due| CleansingTask { leaves: 45 << 10, ..due }).collect();
+    assert_eq!(due.len(), KEYSPACES);
+    let of_due = edits(&db, &|| {
+        let engine = &db.handle.engine;
+        let mut guard = engine.writer().lock(Need::default()).unwrap();
+        engine.background.cleanser.cleanse_due(guard.get().unwrap(), &mut &due[..]).unwrap();
+    });
+    let (db, _) = small();
+    let of_all = edits(&db, &|| db.compact().unwrap());
+    // A few for portions, and for the collector.
+    assert!(of_due <= 15 && of_all <= 15, "{of_due} edits for those that are due, {of_all} for all");
+}
+
+/// It went on to the end, and closing waited.
+#[test]
+fn compaction_ends_when_the_database_is_closed() {
+    let (db, keyspace, _) = with_due(&Simulated::new(1), 0, 80_000);
+    let dropped = db.keyspace("dropped").unwrap();
+    dropped.ingest((0..1000u32).map(|number| (number.to_be_bytes(), [0; 100]))).unwrap();
+    db.drop_keyspace("dropped").unwrap();
+    let engine = &db.handle.engine;
+    engine.flush.stop();
+    assert!(matches!(engine.background.cleanser.cleanse_all(), Err(Error::Closed)));
+    assert!(matches!(engine.background.ctx.take_all_apart(), Err(Error::Closed)));
+    assert!(matches!(engine.background.cleanser.collector.expire_all(0), Err(Error::Closed)));
+    assert!(!all_due(&db, &keyspace).is_empty());
+    engine.health.check_writable().unwrap();
 }

@@ -27,7 +27,7 @@ use crate::storage::writer::Writer;
 use crate::tree::bupdate::bupdate;
 use crate::tree::change::Either;
 use crate::tree::cleansing_cursor::{CleansingCursor, CursorPosition};
-use crate::tree::remove_blocks::{Remainder, drop_blocks, remainder};
+use crate::tree::remove_blocks::{Remainder, drop_blocks};
 use crate::tree::route::deferred::KeyInterval;
 use crate::tree::route::{Budget, Grounds, bytes_of, route};
 use crate::tree::sample::Sample;
@@ -89,6 +89,8 @@ impl Flusher {
             }
             self.drop_removed_blocks(writer, frozen, &removed)?;
         }
+        // What is listed stays true: nothing comes to the trees but from the portions, and collector and expirer only remove.
+        let mut remainder = Remainder::of(&removed);
         loop {
             let base = Arc::clone(&self.ctx.state.load().version);
             let limit = self.ctx.flush.shortage.limit();
@@ -123,15 +125,10 @@ impl Flusher {
             let went_ahead = begun.changes;
             let report = |bytes| self.ctx.progress.wrote(bytes);
             let mut builder = builder.reporting(&report);
-            let remainder = match left.first() {
-                Some(KeyInterval { from, .. }) if !removed.is_empty() => remainder(
-                    (&self.ctx.pager, builder.base()),
-                    &removed,
-                    from,
-                    self.ctx.memory.shares.hold as usize,
-                )?,
-                _ => Remainder::default(),
-            };
+            if let Some(KeyInterval { from, .. }) = left.first() {
+                let trees = (&self.ctx.pager, builder.base());
+                remainder.list(trees, &removed, from, self.ctx.memory.shares.hold as usize)?;
+            }
             let changes = changes_in(&frozen.queue, parts.clone());
             let mut changes = with_remainder(changes, &remainder).peekable();
             let filled = self.fill_portion(
@@ -143,7 +140,7 @@ impl Flusher {
             );
             drop(changes);
             let filled = filled.map(|batch| {
-                let next = batch.next.or(remainder.next);
+                let next = batch.next.or_else(|| remainder.next.clone());
                 FlushBatch { next, ..batch }
             });
             let FlushBatch { changes: count, bytes, appended, cleansed, next } = match filled {
@@ -229,17 +226,28 @@ impl Flusher {
         if frozen.has_dropped_blocks.load(Relaxed) {
             return Ok(());
         }
-        for (keyspace, from, to) in removed {
-            let range = KeyRange { keyspace: *keyspace, from, to: to.as_deref() };
-            let mut has_more = true;
-            while has_more {
-                let base = Arc::clone(&self.ctx.state.load().version);
-                let Some(tree) = base.trees.get(keyspace) else { break };
-                let mut builder = VersionBuilder::begin(Arc::clone(&base), &self.ctx.pager, &mut *writer);
-                has_more = drop_blocks(&mut builder, tree, range, self.ctx.memory.shares.node_len)?;
-                if !builder.edit_mut().trees.is_empty() {
-                    self.ctx.publisher.commit_version(builder, TreesChange::Same)?;
+        let ranges = removed.iter();
+        let ranges =
+            ranges.map(|(keyspace, from, to)| KeyRange { keyspace: *keyspace, from, to: to.as_deref() });
+        let ranges: Vec<_> = ranges.collect();
+        let mut of_trees = ranges.chunk_by(|a, b| a.keyspace == b.keyspace).peekable();
+        // One edit for all, unless it becomes long.
+        while of_trees.peek().is_some() {
+            let base = Arc::clone(&self.ctx.state.load().version);
+            let mut builder = VersionBuilder::begin(Arc::clone(&base), &self.ctx.pager, &mut *writer);
+            while let Some(ranges) = of_trees.peek()
+                && !builder.is_long()
+            {
+                let tree = base.trees.get(&ranges[0].keyspace);
+                let node_len = self.ctx.memory.shares.node_len;
+                // What was dropped is taken apart as it is.
+                if tree.map_or(Ok(false), |tree| drop_blocks(&mut builder, tree, ranges, node_len))? {
+                    break;
                 }
+                of_trees.next();
+            }
+            if !builder.edit_mut().trees.is_empty() {
+                self.ctx.publisher.commit_version(builder, TreesChange::Same)?;
             }
         }
         frozen.has_dropped_blocks.store(true, Relaxed);
@@ -339,4 +347,51 @@ fn with_remainder<'q>(
         }
         if order.is_le() { changes.next() } else { removals.next() }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::tree::view::TreeView;
+    use crate::{Database, Durability, Keyspace};
+    use bytes::Bytes;
+    use psync::Simulated;
+    use std::sync::Arc;
+
+    fn filled(records: u32) -> (Database, Keyspace) {
+        let builder = Database::builder().memory(4 << 20).leaf_len(512).background_threads(0);
+        let db = builder.durability(Durability::Buffered).open_on(Arc::new(Simulated::new(1))).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        keyspace.ingest((0..records).map(|number| (number.to_be_bytes(), [7; 100]))).unwrap();
+        (db, keyspace)
+    }
+
+    /// Each range that drops a block had one, and nothing else came to the trees until the last.
+    #[test]
+    fn the_blocks_of_many_removed_ranges_go_with_one_edit() {
+        let (db, keyspace) = filled(100_000);
+        let engine = &db.handle.engine;
+        let version = Arc::clone(&engine.state.load().version);
+        let view = TreeView { pager: &engine.pager, version: &version, keyspace: keyspace.id() };
+        let mut blocks = vec![Bytes::new()];
+        while let Some(next) = view.block_at(&blocks[blocks.len() - 1]).unwrap().unwrap().fence {
+            blocks.push(next);
+        }
+        let mut batch = db.batch();
+        // Every second block.
+        let ranges = blocks[1..].chunks_exact(2);
+        let count = ranges.len() as u64;
+        ranges.for_each(|range| {
+            batch.remove_range(&keyspace, range[0].clone()..range[1].clone());
+        });
+        let before = db.stats().writes.portions;
+        batch.commit().unwrap();
+        let left = keyspace.iter().count() as u64;
+        let epoch = version.epoch;
+        db.flush().unwrap();
+        let portions = db.stats().writes.portions - before;
+        let edits = engine.state.load().version.epoch - epoch;
+        assert!(count > 50 && edits < count / 4, "{edits} edits, {portions} portions, {count} ranges");
+        let checked = db.check().unwrap();
+        assert_eq!((checked.records, keyspace.iter().count() as u64), (left, left));
+    }
 }
