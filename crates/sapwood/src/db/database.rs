@@ -351,7 +351,7 @@ impl Database {
     ///
     /// Use it before a read-heavy phase, after removing much data, or before archiving the database. It
     /// rewrites the leaves of every block that has a log area, so it is too expensive for routine use. Other
-    /// threads can read and write meanwhile.
+    /// threads can read and write meanwhile. Records that had expired when it began are removed too.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {
@@ -366,7 +366,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// As [`Database::flush`].
+    /// As [`Database::flush`]; [`Error::Closed`] if the database is closed meanwhile. If a dropped keyspace or expired records cannot be
+    /// read, all else is done before that is returned.
     pub fn compact(&self) -> Result<()> {
         let engine = &self.handle.engine;
         engine.commits.flush_all()?;
