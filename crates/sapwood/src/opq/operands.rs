@@ -188,6 +188,9 @@ mod tests {
             seq in 1u64..121,
             taken in 0usize..4,
         ) {
+            // What is inserted together becomes visible together: no reader is at a number within it.
+            let end_of = |seq: u64| seq.div_ceil(batch as u64) * batch as u64;
+            let (borders, seq): (Vec<_>, _) = (borders.into_iter().map(end_of).collect(), end_of(seq));
             let merging = merging(Append);
             let merging_of = |_| Some(merging.clone());
             let queue = Opq::with_borders(&borders);
