@@ -80,7 +80,8 @@ impl TreeWriter {
         Ok(WriterAtWork { writer, work: self.memory.work(need) })
     }
 
-    fn lock_in_turn(&self) -> RankedGuard<'_, rank::Writer, Option<Writer>> {
+    /// Waits for the writer, passing by no thread that waited before.
+    pub fn lock_in_turn(&self) -> RankedGuard<'_, rank::Writer, Option<Writer>> {
         let _turn = self.turn.lock();
         self.writer.lock()
     }
@@ -93,47 +94,5 @@ impl TreeWriter {
     /// Drops the writer. Nothing is written from now on.
     pub fn close(&self) {
         *self.lock_in_turn() = None;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::Database;
-    use psync::Simulated;
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
-    use std::time::Duration;
-
-    /// One that works in portions had it again before the others were awake, until its work ended.
-    #[test]
-    fn a_thread_that_works_in_portions_lets_others_have_the_writer() {
-        const PORTIONS: u32 = 2000;
-        let db =
-            Database::builder().memory(4 << 20).background_threads(0).open_on(Arc::new(Simulated::new(1)));
-        let db = db.unwrap();
-        let engine = &db.handle.engine;
-        let begun = AtomicU32::new(0);
-        let most = std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while begun.fetch_add(1, SeqCst) < PORTIONS {
-                    let _guard = engine.writer().lock_in_turn();
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-            });
-            let passed_by = (0..5).map(|_| {
-                let before = begun.load(SeqCst);
-                while begun.load(SeqCst) == before {
-                    std::thread::yield_now();
-                }
-                let before = begun.load(SeqCst);
-                drop(engine.writer().lock_in_turn());
-                begun.load(SeqCst) - before
-            });
-            let most = passed_by.max().unwrap();
-            begun.store(PORTIONS, SeqCst);
-            most
-        });
-        // It may sleep before it waits, and before it counts.
-        assert!(most < 100, "{most} portions came first");
     }
 }

@@ -136,5 +136,5 @@ fn a_dropped_keyspace_whose_space_cannot_be_given_back_is_told() {
     said.tells("is dropped, durably, but its space is not all given back").tells("data");
     place.run(&["drop", "ships.db", "default"]).ends(1);
     place.run(&["compact", "ships.db"]).ends(3).tells("data");
-    assert_eq!(place.run(&["get", "ships.db", "rotterdam", "--keyspace", "harbours"]).ends(0).out, "51.9");
+    assert_eq!(place.run(&["get", "ships.db", "rotterdam", "--keyspace", "harbours"]).ends(0).out, "51.9\n");
 }

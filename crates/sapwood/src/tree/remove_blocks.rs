@@ -224,7 +224,7 @@ pub(crate) struct Remainder {
 }
 
 /// Memory of a listed key, with its place in the list, of which there may be another copy while it grows.
-fn listed_len((_, key): &(KeyspaceId, Bytes)) -> usize {
+pub(crate) fn listed_len((_, key): &(KeyspaceId, Bytes)) -> usize {
     key.len() + 2 * size_of::<(KeyspaceId, Bytes)>()
 }
 
@@ -282,50 +282,5 @@ impl Remainder {
             }
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Database;
-    use psync::Simulated;
-
-    /// Each portion of a flush listed what was left of all ranges once more.
-    #[test]
-    fn what_is_left_of_ranges_is_read_once_however_many_portions_there_are() {
-        const RANGES: u32 = 400;
-        let key = |number: u32| Bytes::copy_from_slice(&number.to_be_bytes());
-        let read = |keys_of_portion: usize, bytes_max: usize| {
-            let builder = Database::builder().memory(4 << 20).leaf_len(512).background_threads(0);
-            let db = builder.open_on(Arc::new(Simulated::new(1))).unwrap();
-            let keyspace = db.keyspace("main").unwrap();
-            keyspace.ingest((0..40_000u32).map(|number| (number.to_be_bytes(), [7; 100]))).unwrap();
-            let engine = &db.handle.engine;
-            let version = Arc::clone(&engine.state.load().version);
-            let first = |range: u32| 50 + 100 * range;
-            let ranges: Vec<_> = (0..RANGES)
-                .map(|range| (keyspace.id(), key(first(range)), Some(key(first(range) + 2))))
-                .collect();
-            let (mut listed, mut from) = (Vec::new(), (keyspace.id(), Bytes::new()));
-            let mut remainder = Remainder::of(&ranges);
-            loop {
-                remainder.list((&engine.pager, &version), &ranges, &from, bytes_max).unwrap();
-                let bytes: usize = remainder.keys.iter().map(listed_len).sum();
-                assert!(bytes < bytes_max + 100 && remainder.keys.is_sorted());
-                let count = keys_of_portion.min(remainder.keys.len());
-                listed.extend_from_slice(&remainder.keys[..count]);
-                let next = remainder.keys.get(count).cloned().or_else(|| remainder.next.clone());
-                let Some(next) = next else { break };
-                from = next;
-            }
-            let all = (0..RANGES).flat_map(|range| [key(first(range)), key(first(range) + 1)]);
-            assert!(listed.into_iter().map(|(_, key)| key).eq(all));
-            let reads = db.stats().reads;
-            reads.cache_hits + reads.cache_misses
-        };
-        let at_once = read(usize::MAX, usize::MAX >> 1);
-        let in_portions = read(10, 100 * listed_len(&(KeyspaceId(1), key(1))));
-        assert!(in_portions < at_once + at_once / 2, "{in_portions} nodes, and {at_once} at once");
     }
 }

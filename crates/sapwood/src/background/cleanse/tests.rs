@@ -17,7 +17,9 @@ use crate::{Database, Error, Keyspace};
 use bytes::Bytes;
 use psync::{Disk, DiskOptions, Fault, Filter, OperationKind, Repeat, Simulated, Volume};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::Duration;
 
 /// Records in blocks that all have log pieces, for a third of their leaves, and all of the blocks as due.
 pub(crate) fn with_due(
@@ -501,4 +503,36 @@ fn compaction_ends_when_the_database_is_closed() {
     assert!(matches!(engine.background.cleanser.collector.expire_all(0), Err(Error::Closed)));
     assert!(!all_due(&db, &keyspace).is_empty());
     engine.health.check_writable().unwrap();
+}
+
+/// One that works in portions had it again before the others were awake, until its work ended.
+#[test]
+fn a_thread_that_works_in_portions_lets_others_have_the_writer() {
+    const PORTIONS: u32 = 2000;
+    let db = Database::builder().memory(4 << 20).background_threads(0).open_on(Arc::new(Simulated::new(1)));
+    let db = db.unwrap();
+    let engine = &db.handle.engine;
+    let begun = AtomicU32::new(0);
+    let most = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while begun.fetch_add(1, SeqCst) < PORTIONS {
+                let _guard = engine.writer().lock_in_turn();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let passed_by = (0..5).map(|_| {
+            let before = begun.load(SeqCst);
+            while begun.load(SeqCst) == before {
+                std::thread::yield_now();
+            }
+            let before = begun.load(SeqCst);
+            drop(engine.writer().lock_in_turn());
+            begun.load(SeqCst) - before
+        });
+        let most = passed_by.max().unwrap();
+        begun.store(PORTIONS, SeqCst);
+        most
+    });
+    // It may sleep before it waits, and before it counts.
+    assert!(most < 100, "{most} portions came first");
 }
