@@ -36,12 +36,8 @@ impl WorkContext {
     /// reading one: it keeps no other from being taken apart.
     pub fn take_all_apart(&self) -> Result<Option<Error>> {
         let (mut unread, mut first) = (BTreeSet::new(), None);
-        let next = |unread: &BTreeSet<KeyspaceId>| {
-            let version = &self.state.load().version;
-            version.dropped.iter().map(|(keyspace, _)| keyspace).find(|keyspace| !unread.contains(keyspace))
-        };
         self.space.with_reserve(|| {
-            while let Some(keyspace) = next(&unread) {
+            while let Some(keyspace) = first_but(&self.state.load().version, &unread) {
                 let mut guard = self.writer_unless_closing()?;
                 if let Some(error) = self.or_poison(|| self.take_apart(guard.get()?, keyspace))? {
                     unread.insert(keyspace);
@@ -64,8 +60,7 @@ impl WorkContext {
         if version.dropped.len() == 0 {
             return None;
         }
-        let left: BTreeSet<_> = self.unreadable_trees.now();
-        version.dropped.iter().map(|(keyspace, _)| keyspace).find(|keyspace| !left.contains(keyspace))
+        first_but(version, &self.unreadable_trees.now())
     }
 
     /// Drops some nodes of a dropped tree.
@@ -97,6 +92,11 @@ impl WorkContext {
         tracing::error!(%error, path = %self.health.path(), ?keyspace, "a dropped keyspace is not taken apart for now");
         self.unreadable_trees.leave_alone(keyspace);
     }
+}
+
+/// The first dropped tree that is none of these.
+fn first_but(version: &Version, these: &BTreeSet<KeyspaceId>) -> Option<KeyspaceId> {
+    version.dropped.iter().map(|(keyspace, _)| keyspace).find(|keyspace| !these.contains(keyspace))
 }
 
 #[cfg(test)]
