@@ -19,8 +19,6 @@ use crate::opq::Opq;
 use crate::reserve::Work;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::thread;
-use std::time::Duration;
 
 /// No group is added to a queue with this many times the size that a queue may have at most. The check precedes the log write,
 /// because whatever is in the log must find room in memory.
@@ -29,10 +27,6 @@ const QUEUE_SHARES_MAX: usize = 2;
 /// The maximum bytes of commits without durability that wait in memory: a write of this length costs little more than a
 /// short one, and what is lost in a crash is as little.
 const UNWRITTEN_MAX: usize = 64 << 10;
-
-/// How long the next durable commits leave the log to threads that wait for it: longer than a thread takes to wake up, and shorter than most
-/// syncs. The lock is not fair, and one thread that commits without pause has it again before any other is awake.
-const GIVE_WAY: Duration = Duration::from_micros(100);
 
 /// Commits that wait for the device. If this thread panics there, no thread waits for them any longer.
 struct AtDevice<'e>(&'e CommitPipeline);
@@ -68,9 +62,6 @@ impl CommitPipeline {
         group: impl Iterator<Item = &'a PendingBatch> + Clone,
         mut others: Option<Guard<rank::CommitLock, Held<'_>>>,
     ) -> Result<()> {
-        if self.queues.are_passed_over() && group.clone().any(PendingBatch::is_durable) {
-            thread::sleep(GIVE_WAY);
-        }
         let admitted = self.space.reserve.leaves(group.clone().map(|pending| pending.admitted).sum());
         // Only a holder of the log lock replaces the active queue. Hold no more of the state than the queue
         // while the batches are inserted: if a flush ended meanwhile, this thread would free that flush's
@@ -121,9 +112,6 @@ impl CommitPipeline {
             return self.show_group(log, queue, group);
         }
         let is_wanted = self.queues.wanted.load(Relaxed) > 0;
-        if is_wanted {
-            self.queues.go_before();
-        }
         let Some(unsynced) = log.wal.unsynced_current().filter(|_| !is_wanted) else {
             // Also with older parts of the log, whose files may be removed meanwhile: the first commit after a freeze.
             let synced = self.pager.latencies.timed(Timed::LogSync, || log.wal.sync());

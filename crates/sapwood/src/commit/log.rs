@@ -193,10 +193,6 @@ pub(crate) struct CommitQueues {
     /// Threads that wait for this. While there are some, the log is not let go of for a sync, or the next durable
     /// commits would always be there before them.
     pub wanted: AtomicUsize,
-    /// How often a thread has waited for this to the end, ...
-    pub served: AtomicUsize,
-    /// ... and how often when a durable commit last went before those that wait.
-    pub served_before: AtomicUsize,
     /// Which thread has the turn.
     pub turn: TurnHolder,
 }
@@ -220,18 +216,7 @@ impl CommitQueues {
             );
         }
         self.wanted.fetch_sub(1, Relaxed);
-        self.served.fetch_add(1, Relaxed);
         guard
-    }
-
-    /// A durable commit goes before threads that wait for the log.
-    pub fn go_before(&self) {
-        self.served_before.store(self.served.load(Relaxed), Relaxed);
-    }
-
-    /// Whether threads wait for the log, and none of them has had it since a durable commit went before them.
-    pub fn are_passed_over(&self) -> bool {
-        self.wanted.load(Relaxed) > 0 && self.served.load(Relaxed) == self.served_before.load(Relaxed)
     }
 
     /// Whether a group has to wait because another thread has the turn. Syncs need not: they change nothing.

@@ -173,7 +173,7 @@ fn syncs_are_shared_and_cover_what_was_committed_before() {
 }
 
 /// A queue is frozen only when no commit waits for the device: flushes and closing get their turn among durable commits.
-/// One thread that commits durably had the log again before any other was awake.
+/// The lock is not fair, and one thread that commits durably wants it again at once.
 #[test]
 fn whoever_waits_for_the_log_gets_it_beside_one_durable_thread() {
     let volume = SlowSyncs::new();
