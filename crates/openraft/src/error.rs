@@ -99,14 +99,36 @@ pub enum Error {
         /// The index of the last entry that the snapshot has.
         index: u64,
     },
+    /// The vote and the log are those of another node. As this one it would vote a second time.
+    #[error(
+        "Raft group {group} is that of node {recorded}, and was opened as node {given}: start it as node {recorded}, or let node {given} join \
+         with an empty directory"
+    )]
+    OtherNode {
+        /// The number of the group.
+        group: u64,
+        /// The id of the node that it is of.
+        recorded: String,
+        /// The id that was given.
+        given: String,
+    },
     /// The group is open already, in this process.
     #[error("Raft group {group} is in use: drop its log store, its state machine and their readers first")]
     GroupInUse {
         /// The number of the group.
         group: u64,
     },
-    /// The directory of snapshots is that of a store which is open, in this process.
-    #[error("{} is in use by a store that is open: use that one, or drop it with its groups and their readers first", path.display())]
+    /// A database is that of a store which is open, under another directory of snapshots.
+    #[error(
+        "the database is in use by a store that is open, with another directory of snapshots: use that store, or drop it with its groups and \
+         their readers first"
+    )]
+    DatabaseInUse,
+    /// The directory of snapshots is that of a store which is open, in this process or another one.
+    #[error(
+        "{} is in use by a store that is open, here or in another process: use that one, or drop it with its groups and their readers first",
+        path.display()
+    )]
     DirectoryInUse {
         /// The directory.
         path: PathBuf,

@@ -122,7 +122,8 @@ impl KvWrite {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KvCondition {
-    /// The record has this version; 0: there is none.
+    /// The record has this version; 0: there is none. No record ever has a version again, but absence comes back when a record is removed: so a command without an answer
+    /// may be repeated with a version, and not with 0 unless nobody removes the record.
     Version {
         /// Its key.
         key: Bytes,

@@ -37,9 +37,10 @@ use tokio::sync::{Notify, oneshot};
 /// An append is committed in batches of so many bytes at most: half of the least limit of a batch, which is 1 MiB. A longer entry is a
 /// batch of its own.
 const BATCH: usize = 512 << 10;
-/// Entries are read in answers of about so many bytes, where openraft permits less than it asked for. openraft gives a message of entries one
-/// heartbeat of time (100 ms, say) and sends it again otherwise: with this a network and a disk of 10 MiB a second keep up.
-const READ: usize = 1 << 20;
+/// Entries are read in answers of so many bytes at most, or of one entry, where openraft permits less than it asked for. openraft gives a message of
+/// entries one heartbeat of time (100 ms, say), and sends the same one again otherwise, without end. A network and then a disk of 10 MiB a second
+/// take half of that for this one.
+const READ: usize = 256 << 10;
 
 /// The log of a group, its vote, and what is committed: openraft's [`RaftLogStorage`]. Made by [`Store::group`](crate::Store::group).
 ///
@@ -167,6 +168,7 @@ where
         let entry = C::Entry { log_id: log_id.clone(), payload: EntryPayload::Membership(membership) };
         let value = record::encode("an entry of the log", &entry)?;
         log.commit(Durability::Immediate, |batch| {
+            log.put(batch, Kind::Node, &id)?;
             log.put(batch, Kind::Vote, &Vote::new(term, id))?;
             batch.insert(&log.lease.shared.log, log.lease.entry_key(log_id.index), value);
             Ok(())
@@ -195,6 +197,40 @@ where
     pub fn committed_without_sync(mut self) -> Self {
         self.committed = Durability::Buffered;
         self
+    }
+
+    /// Says which node this log is of: the id for `openraft::Raft::new`. The first time it is recorded, durably, beside the vote; from then on another
+    /// one is refused. A node that started with the vote and the log of another would vote for two candidates of one
+    /// term, once under each id, and two leaders could follow. [`Store::restart_group`](crate::Store::restart_group) records its id as well.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # use sapwood_openraft::{Error, KvConfig, KvMachine, Store};
+    /// # let db = sapwood::Database::open(dir.path().join("node.db"))?;
+    /// # let store = Store::open(&db, dir.path().join("snapshots"))?;
+    /// let (log, machine) = store.group::<KvConfig, _>(1, KvMachine::new())?;
+    /// let log = log.of_node(3)?;
+    /// # drop((log, machine));
+    /// // The next time, by mistake:
+    /// let (log, machine) = store.group::<KvConfig, _>(1, KvMachine::new())?;
+    /// assert!(matches!(log.of_node(2), Err(Error::OtherNode { .. })));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::OtherNode`]; [`Error::Record`]; [`Error::Database`].
+    pub fn of_node(self, id: C::NodeId) -> Result<Self> {
+        let Log { lease, .. } = &*self.log;
+        match lease.read::<C::NodeId>(&lease.shared.log_meta, Kind::Node)? {
+            Some(recorded) if recorded == id => {}
+            Some(recorded) => {
+                let (recorded, given) = (recorded.to_string(), id.to_string());
+                return Err(Error::OtherNode { group: lease.group, recorded, given });
+            }
+            None => self.log.commit(Durability::Immediate, |batch| self.log.put(batch, Kind::Node, &id))?,
+        }
+        Ok(self)
     }
 }
 
@@ -251,7 +287,7 @@ where
         Ok(())
     }
 
-    /// The entries of a range that there are, as of one moment, until they have `bytes`.
+    /// The entries of a range that there are, as of one moment, as many as have `bytes` together, or the first.
     fn entries(&self, from: u64, to: Bound<u64>, bytes: usize) -> Result<Vec<C::Entry>> {
         let to = match to {
             Bound::Included(index) => Some(index),
@@ -266,17 +302,17 @@ where
         let mut next = None;
         while let Some(item) = range.next_ref() {
             let (key, value) = item?;
+            read += value.len();
+            if read > bytes && !entries.is_empty() {
+                break;
+            }
             let (index, entry) = (record::index_of(group, key)?, self.decode(value)?);
             if next.is_some_and(|next| next != index) || entry.log_id.index != index {
                 let reason = format!("it has index {}, and {next:?} was expected", entry.log_id.index);
                 return Err(Error::Record { group, what: "an entry of the log", reason });
             }
             next = index.checked_add(1);
-            read += value.len();
             entries.push(entry);
-            if read >= bytes {
-                break;
-            }
         }
         Ok(entries)
     }

@@ -25,6 +25,8 @@ pub(crate) enum Kind {
     Set = 6,
     /// The key of the group's snapshot files.
     SnapshotKey = 7,
+    /// The id of the node whose vote and log these are.
+    Node = 8,
 }
 
 impl Kind {
@@ -37,6 +39,7 @@ impl Kind {
             Self::Membership => "the membership",
             Self::Set => "the number of the set of keyspaces",
             Self::SnapshotKey => "the key of the snapshot files",
+            Self::Node => "the id of the node",
         }
     }
 

@@ -10,7 +10,7 @@
 //! a keyspace is dropped with one edit.
 //!
 //! Invariants:
-//! 1. A group is open once in a process: it is so in a store, and a directory of snapshots is of one store at a time.
+//! 1. A group is open once: it is so in a store, and a database, which one process has open, and a directory of snapshots are of one store at a time.
 //! 2. Snapshot files that are in the directory when it is opened are whole, or removed then.
 
 use crate::error::{Error, Result};
@@ -25,6 +25,7 @@ use sapwood::{Database, Durability, Keyspace};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
@@ -52,6 +53,8 @@ pub struct Store {
 }
 
 pub(crate) struct Shared {
+    /// Whoever opens the directory in another process is refused as long as this is open. It is closed before the databases are, which may take a while.
+    _lock: Option<File>,
     /// Of logs, votes and what is committed.
     pub log_db: Database,
     pub log: Keyspace,
@@ -77,6 +80,31 @@ impl Drop for Lease {
     }
 }
 
+impl Shared {
+    /// Whether a database is one of those.
+    fn has(&self, db: &Database) -> bool {
+        let snapshot = db.snapshot();
+        // Nobody but a database itself knows which one it is: it refuses what belongs to another.
+        let is_own = |keyspace| !matches!(snapshot.get(keyspace, [0]), Err(sapwood::Error::Foreign { .. }));
+        is_own(&self.log_meta) || is_own(&self.meta)
+    }
+}
+
+/// Keeps other processes from a directory of snapshots: they would remove what this one is writing, and take its files for theirs.
+fn lock(directory: &Path) -> Result<Option<File>> {
+    // The directory itself: nothing is in it but snapshots.
+    let opened = File::open(directory);
+    match opened.map_err(TryLockError::Error).and_then(|file| file.try_lock().map(|()| file)) {
+        Ok(file) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Err(Error::DirectoryInUse { path: directory.to_owned() }),
+        // There are file systems without locks. The database has a lock of its own.
+        Err(TryLockError::Error(error)) => {
+            tracing::warn!("{} cannot be locked: {error}", directory.display());
+            Ok(None)
+        }
+    }
+}
+
 impl Store {
     /// Logs and machines in one database. Snapshots are files in `directory`, which is created if it is not there; it needs space for
     /// one snapshot of each group, and another one while it is built or received. Snapshot files
@@ -91,7 +119,8 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Database`]; [`Error::File`] if the directory cannot be used; [`Error::DirectoryInUse`].
+    /// [`Error::Database`]; [`Error::File`] if the directory cannot be used; [`Error::DirectoryInUse`]; [`Error::DatabaseInUse`] if another
+    /// store has one of the databases, be it for logs or for machines.
     pub fn open(db: &Database, directory: impl AsRef<Path>) -> Result<Self> {
         Self::open_in(db, db, false, directory.as_ref())
     }
@@ -123,6 +152,10 @@ impl Store {
         if stores.contains_key(&name) {
             return Err(Error::DirectoryInUse { path: name });
         }
+        if stores.values().filter_map(Weak::upgrade).any(|other| other.has(logs) || other.has(states)) {
+            return Err(Error::DatabaseInUse);
+        }
+        let lock = lock(&name)?;
         SnapshotFile::remove_unfinished(&directory)?;
         let shared = Shared {
             log: logs.keyspace("raft.log")?,
@@ -132,6 +165,7 @@ impl Store {
             db: states.clone(),
             two,
             directory,
+            _lock: lock,
             open: Mutex::default(),
         };
         let shared = Arc::new(shared);
@@ -139,7 +173,8 @@ impl Store {
         Ok(Self { shared })
     }
 
-    /// Opens a group, which is created if it is not there: its log and its state, for `openraft::Raft::new`. The number names the group
+    /// Opens a group, which is created if it is not there: its log and its state, for `openraft::Raft::new`. [`LogStore::of_node`] keeps
+    /// them those of one node. The number names the group
     /// in this store; it is for the operator to choose, and must be the same on all nodes only if one finds that easier.
     ///
     /// ```

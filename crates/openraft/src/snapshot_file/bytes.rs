@@ -204,6 +204,11 @@ impl Bytes {
         self.len
     }
 
+    /// Where the next bytes are read or written.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -2,7 +2,12 @@
 //!
 //! A finished file that cannot be decrypted is removed by whoever finds that, so that another one is made.
 //!
-//! Invariant: a task does not wait for the device. The file goes to a thread that may, and comes back with the result.
+//! Invariants:
+//! 1. A task does not wait for the device. The file goes to a thread that may, and comes back with the result.
+//! 2. A write is taken whole, or not at all. openraft writes a chunk of a message where the one before it ended, and sends it again after a failure
+//!    without a seek: one that was given up in its midst would be written behind its own beginning.
+//! 3. After a write that failed there is no other one, and no end, before a seek to where that began, or before it: openraft is told by
+//!    the next call, which may be given up as well.
 
 use super::bytes::{Bytes, SnapshotKey};
 use crate::error::{Error, Result};
@@ -17,7 +22,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 const FINISHED: &str = "snapshot";
 pub(super) const UNFINISHED: &str = "partial";
 
-/// Bytes that a thread reads or writes at once, at most: four blocks of an encrypted file, and 1 % of the time is the way to the thread.
+/// Bytes that a thread reads at once, at most: four blocks of an encrypted file, and 1 % of the time is the way to the thread.
 const AT_ONCE: usize = 256 << 10;
 
 /// A snapshot: openraft's `SnapshotData`. It is a file, whether it is written here, received, or sent. The file is encrypted if the
@@ -42,6 +47,8 @@ pub struct SnapshotFile {
     is_written: bool,
     /// Where the last seek led.
     position: u64,
+    /// Where a write began that failed, and how.
+    failed: Option<(u64, io::ErrorKind, String)>,
     path: PathBuf,
     /// Whether the file goes with this handle.
     is_temporary: bool,
@@ -57,7 +64,9 @@ enum State {
 #[derive(Debug)]
 enum Done {
     Read(io::Result<Vec<u8>>),
-    Written(io::Result<()>),
+    /// With where it began.
+    Written(u64, io::Result<()>),
+    Flushed(io::Result<()>),
     Sought(io::Result<u64>),
 }
 
@@ -95,6 +104,7 @@ impl SnapshotFile {
             given: 0,
             is_written: false,
             position: 0,
+            failed: None,
             is_temporary,
         }
     }
@@ -229,7 +239,7 @@ impl SnapshotFile {
         let State::Away(task) = &mut self.state else { return Poll::Ready(Ok(false)) };
         let (bytes, done) = match ready!(Pin::new(task).poll(context)) {
             Ok((bytes, done)) => (Some(bytes), done),
-            Err(error) => (None, Done::Written(Err(io::Error::other(error)))),
+            Err(error) => (None, Done::Flushed(Err(io::Error::other(error)))),
         };
         self.state = State::Here(bytes);
         let mut has_read = false;
@@ -237,10 +247,24 @@ impl SnapshotFile {
             Done::Read(read) => {
                 (self.read, self.given, has_read) = (read?, 0, true);
             }
-            Done::Written(written) => written?,
-            Done::Sought(sought) => self.position = sought?,
+            Done::Written(_, Ok(())) | Done::Flushed(Ok(())) => {}
+            // Told once more by whatever relies on it.
+            Done::Written(at, Err(error)) => self.failed = Some((at, error.kind(), error.to_string())),
+            // It may be of any of the writes before it.
+            Done::Flushed(Err(error)) => self.failed = Some((0, error.kind(), error.to_string())),
+            Done::Sought(sought) => {
+                self.position = sought?;
+                // What is written from here on takes the place of what was not.
+                self.failed.take_if(|(at, ..)| self.position <= *at);
+            }
         }
         Poll::Ready(Ok(has_read))
+    }
+
+    /// The error of a write that nothing has taken the place of.
+    fn check(&self) -> io::Result<()> {
+        let failed = self.failed.as_ref();
+        failed.map_or(Ok(()), |(_, kind, reason)| Err(io::Error::new(*kind, reason.clone())))
     }
 
     /// Forgets what was read and not given out. Returns how far the file's place is ahead of the reader's by that.
@@ -289,17 +313,18 @@ impl AsyncRead for SnapshotFile {
 }
 
 impl AsyncWrite for SnapshotFile {
-    /// An error is that of the call before, as tokio's files have it.
+    /// An error is that of a call before, as tokio's files have it.
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         ready!(this.poll_here(context))?;
+        this.check()?;
         let ahead = this.forget_read();
-        let part = bytes[..bytes.len().min(AT_ONCE)].to_vec();
-        let len = part.len();
+        let (all, len) = (bytes.to_vec(), bytes.len());
         this.is_written = true;
         this.state.begin(move |bytes| {
             let there = if ahead > 0 { bytes.seek(SeekFrom::Current(-ahead)).map(|_| ()) } else { Ok(()) };
-            Done::Written(there.and_then(|()| bytes.write_all(&part)))
+            let at = bytes.position();
+            Done::Written(at, there.and_then(|()| bytes.write_all(&all)))
         })?;
         Poll::Ready(Ok(len))
     }
@@ -308,11 +333,12 @@ impl AsyncWrite for SnapshotFile {
         let this = self.get_mut();
         loop {
             ready!(this.poll_here(context))?;
+            this.check()?;
             if !this.is_written {
                 return Poll::Ready(Ok(()));
             }
             this.is_written = false;
-            this.state.begin(|bytes| Done::Written(bytes.flush()))?;
+            this.state.begin(|bytes| Done::Flushed(bytes.flush()))?;
         }
     }
 
@@ -392,5 +418,60 @@ mod tests {
             assert_eq!(file.read(&mut [0; 10]).await.expect("reads"), 0);
             fs::remove_file(&kept).expect("is removed");
         }
+    }
+
+    /// openraft sends a piece again where the one before it ended, without a seek.
+    #[tokio::test]
+    async fn a_write_that_is_given_up_is_taken_whole_or_not_at_all() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let piece = vec![7; 1_000_000];
+        for wakes in 0..8 {
+            let mut file = SnapshotFile::receive(dir.path(), 1, None).expect("is created");
+            file.write_all(b"first").await.expect("writes");
+            let mut is_taken = false;
+            {
+                let mut writing = std::pin::pin!(file.write_all(&piece));
+                for _ in 0..=wakes {
+                    let polled = std::future::poll_fn(|context| {
+                        Poll::Ready(Future::poll(writing.as_mut(), context).is_ready())
+                    });
+                    is_taken = polled.await;
+                    if is_taken {
+                        break;
+                    }
+                    tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+                }
+            }
+            if !is_taken {
+                file.write_all(&piece).await.expect("writes");
+            }
+            file.flush().await.expect("flushes");
+            assert_eq!(fs::metadata(file.path()).expect("is there").len(), 5 + 1_000_000, "{wakes}");
+        }
+    }
+
+    /// Whoever was told may have gone, and the next piece must not be written behind what is missing.
+    #[tokio::test]
+    async fn behind_a_write_that_failed_nothing_is_written() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("full");
+        std::os::unix::fs::symlink("/dev/full", &path).expect("links");
+        let mut how = File::options();
+        how.read(true).write(true);
+        let mut file = SnapshotFile::of(Bytes::create(&path, &how, None).expect("opens"), false);
+        file.write_all(b"first").await.expect("is taken");
+        for _ in 0..2 {
+            assert_eq!(
+                file.write_all(b"next").await.expect_err("is told").kind(),
+                io::ErrorKind::StorageFull
+            );
+            assert!(file.flush().await.is_err());
+        }
+        // From its beginning it may be written again.
+        file.seek(SeekFrom::Start(3)).await.expect("seeks");
+        assert!(file.write_all(b"next").await.is_err());
+        file.seek(SeekFrom::Start(0)).await.expect("seeks");
+        file.write_all(b"first").await.expect("is taken");
+        assert!(file.shutdown().await.is_err());
     }
 }

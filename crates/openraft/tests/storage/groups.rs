@@ -76,6 +76,46 @@ fn a_directory_of_snapshots_is_open_once() {
     assert!(!unfinished.exists());
 }
 
+/// Two stores would have two ends of one log, and each drop the sets of keyspaces that the other is filling.
+#[test]
+fn a_database_is_of_one_store() {
+    let directory = ground::directory();
+    let path = |name: &str| directory.path().join(name);
+    let [first, second, third] =
+        [1, 2, 3].map(|seed| ground::open_on(&Simulated::new(seed), 2).expect("opens"));
+    let is_refused =
+        |opened: Result<Store, Error>| assert!(matches!(opened, Err(Error::DatabaseInUse)), "{opened:?}");
+    {
+        let store = Store::open(&first, path("a")).expect("a store");
+        let group = store.group::<KvConfig, _>(1, KvMachine::new()).expect("a group");
+        drop(store);
+        is_refused(Store::open(&first, path("b")));
+        is_refused(Store::open_two(&first, &second, path("b")));
+        is_refused(Store::open_two(&second, &first, path("b")));
+        // Others are none of its business.
+        let other = Store::open_two(&second, &third, path("b")).expect("another store");
+        is_refused(Store::open(&second, path("c")));
+        is_refused(Store::open(&third, path("c")));
+        drop((group, other));
+    }
+    let store = Store::open(&first, path("b")).expect("it is free");
+    store.group::<KvConfig, _>(1, KvMachine::new()).expect("a group");
+}
+
+/// Another process would take its files for whole or for left behind.
+#[test]
+fn a_directory_of_snapshots_is_of_one_process() {
+    let (volume, directory) = (Simulated::new(1), ground::directory());
+    let db = ground::open_on(&volume, 2).expect("opens");
+    let store = Store::open(&db, directory.path()).expect("a store");
+    // As another process would.
+    let file = std::fs::File::open(directory.path()).expect("opens");
+    assert!(matches!(file.try_lock(), Err(std::fs::TryLockError::WouldBlock)));
+    drop(store);
+    file.lock().expect("it is free");
+    assert!(matches!(Store::open(&db, directory.path()), Err(Error::DirectoryInUse { .. })));
+}
+
 /// The groups' appends wait for the same syncs, as the count of them shows.
 #[test]
 fn a_sync_is_shared_by_groups() {

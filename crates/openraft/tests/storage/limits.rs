@@ -2,6 +2,7 @@
 
 use crate::ground::{self, Log, Machine, command};
 use bytes::Bytes;
+use openraft::RaftLogReader;
 use openraft::storage::{RaftLogStorage, RaftLogStorageExt, RaftStateMachine};
 use sapwood::Database;
 use sapwood_openraft::{KvCommand, KvCondition, KvMachine, KvWrite, Store};
@@ -132,4 +133,29 @@ fn an_entry_that_is_too_long_is_not_acknowledged() {
         let refused = ground::run(log.blocking_append(entries)).expect_err("it does not fit");
         assert!(refused.to_string().contains("values have at most"), "{refused}");
     }
+}
+
+/// openraft sends what it has read in one message, which has one heartbeat of time.
+#[test]
+fn entries_that_are_sent_together_are_few() {
+    let dir = ground::directory();
+    let (mut log, _machine) = with_memory(8 << 20, &dir);
+    let lens = [900_000, 900_000, 500_000, 10, 200_000, 50_000, 20_000, 900_000, 1, 1];
+    let end = 1 + lens.len() as u64;
+    let entry = |(index, len)| command(1, index, KvCommand::put("key", vec![0; len]));
+    ground::run(async {
+        log.blocking_append((1..).zip(lens).map(entry)).await.expect("appends");
+        let mut reader = log.get_log_reader().await;
+        let (mut next, mut parts) = (1, Vec::new());
+        while next < end {
+            let found = reader.limited_get_log_entries(next, end).await.expect("reads");
+            let bytes: usize = found.iter().map(|entry| lens[entry.log_id.index as usize - 1]).sum();
+            assert!(found.len() == 1 || bytes <= 256 << 10, "{} entries, {bytes} bytes", found.len());
+            assert_eq!(found.first().map(|entry| entry.log_id.index), Some(next));
+            next += found.len() as u64;
+            parts.push(found.len());
+        }
+        // Short ones go together.
+        assert_eq!(parts, [1, 1, 1, 3, 1, 1, 2]);
+    });
 }

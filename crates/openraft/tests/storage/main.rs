@@ -14,6 +14,7 @@ mod journal;
 mod kv;
 mod limits;
 mod power_cuts;
+mod receiving;
 mod restart;
 mod snapshots;
 mod suite;

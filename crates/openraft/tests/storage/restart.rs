@@ -59,6 +59,31 @@ fn a_group_is_restarted_with_all_that_it_has() {
     restarted(6, 10, None, Vote::new(1, 1));
 }
 
+/// As another it would vote a second time.
+#[test]
+fn a_group_stays_that_of_its_node() {
+    let (volume, directory) = (Simulated::new(1), ground::directory());
+    let open = |volume: &Simulated| ground::open(volume, &directory).expect("opens");
+    let (log, machine) = open(&volume);
+    let mut log = log.of_node(1).expect("it is of nobody yet");
+    ground::run(log.blocking_append([membership(1, 0, &[1, 2, 3])])).expect("appends");
+    drop((log, machine));
+    let volume = volume.power_loss(3);
+    for _ in 0..2 {
+        let refused = open(&volume).0.of_node(2).expect_err("it is of node 1");
+        let Error::OtherNode { group: 7, recorded, given } = &refused else { panic!("{refused}") };
+        assert_eq!((recorded.as_str(), given.as_str()), ("1", "2"));
+    }
+    open(&volume).0.of_node(1).expect("it is");
+    // A new cluster has a new node.
+    let db = ground::open_on(&volume, 2).expect("opens");
+    let store = Store::open(&db, directory.path()).expect("a store");
+    store.restart_group::<KvConfig>(7, 2, BasicNode::new("here")).expect("restarts");
+    drop((store, db));
+    assert!(matches!(open(&volume).0.of_node(1), Err(Error::OtherNode { .. })));
+    open(&volume).0.of_node(2).expect("it is");
+}
+
 #[test]
 fn an_empty_group_is_not_restarted() {
     let (volume, directory) = (Simulated::new(1), ground::directory());

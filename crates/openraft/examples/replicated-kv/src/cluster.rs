@@ -1,13 +1,16 @@
 //! The cluster: beginning it, nodes that come and go, status, metrics, backups.
 
 use crate::faults::Lost;
-use crate::node::Node;
+use crate::identity::{self, is_new};
+use crate::node::{Node, end, is_somewhere};
+use crate::records::{self, PATIENCE};
 use crate::server::Failure;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use openraft::error::{ClientWriteError, RaftError};
-use openraft::{BasicNode, ChangeMembers, RaftMetrics, ServerState};
+use openraft::{BasicNode, ChangeMembers, ServerState, StoredMembership};
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::Arc;
@@ -28,34 +31,61 @@ fn refused(node: &Node, error: Refusal) -> Failure {
 
 /// Begins a cluster that has this node alone. To be done once, on one node, before others are added.
 pub async fn init(State(node): State<Arc<Node>>) -> Result<(), Failure> {
+    let conflict = |reason: &str| Failure::new(StatusCode::CONFLICT, reason);
+    if !is_new(&node.raft.metrics().borrow()) {
+        return Err(conflict("this node is of a cluster already"));
+    }
+    let identity = Arc::clone(&node.network.identity);
+    let may_begin = tokio::task::spawn_blocking(move || identity.begin()).await;
+    if !may_begin.map_err(Failure::broken)?.map_err(Failure::broken)? {
+        return Err(conflict(
+            "a node of another cluster has asked this one already, which is of that cluster",
+        ));
+    }
     let nodes = BTreeMap::from([(node.arguments.id, BasicNode::new(node.address.clone()))]);
     let begun = node.raft.initialize(nodes).await;
     begun.map_err(|error| Failure::new(StatusCode::CONFLICT, error))
 }
 
+/// The members, as the leader has them, which this node is.
+async fn members_of_leader(node: &Node) -> Result<Arc<StoredMembership<u64, BasicNode>>, Failure> {
+    records::confirm(node).await?;
+    Ok(Arc::clone(&node.raft.metrics().borrow().membership_config))
+}
+
 /// Adds a node, whose address is the body: first as one that is sent everything, then as one that votes.
 pub async fn add(State(node): State<Arc<Node>>, Path(id): Path<u64>, address: String) -> Result<(), Failure> {
+    let conflict = |reason| Failure::new(StatusCode::CONFLICT, reason);
     let address = address.trim().to_owned();
     if address.is_empty() {
         return Err(Failure::bad("the body is the address of the node, host and port"));
     }
-    // openraft leaves it where it is, and says that it is done. Another node may not know where it is now.
-    let (members, leader) = {
-        let metrics = node.raft.metrics();
-        let metrics = metrics.borrow();
-        (Arc::clone(&metrics.membership_config), metrics.current_leader)
-    };
-    let member = members.membership().get_node(&id).filter(|_| leader == Some(node.arguments.id));
+    if !is_somewhere(&address) {
+        return Err(Failure::bad(format!("{address} is no place where others reach a node")));
+    }
+    let members = members_of_leader(&node).await?;
+    let member = members.membership().get_node(&id);
+    // openraft leaves it where it is, and says that it is done.
     if let Some(member) = member.filter(|member| member.addr != address) {
-        let reason = format!(
+        return Err(conflict(format!(
             "node {id} is at {}: to correct an address, remove the node and add it again",
             member.addr
-        );
-        return Err(Failure::new(StatusCode::CONFLICT, reason));
+        )));
     }
-    // One that does not answer yet is waited for below.
-    if let Some(other) = node.network.node_at(&address).await.filter(|other| *other != id) {
-        return Err(Failure::new(StatusCode::CONFLICT, format!("node {other} is at {address}")));
+    let found = node.network.node_at(&address).await;
+    if let Some(other) = found.as_ref().filter(|other| other.id != id) {
+        return Err(conflict(format!("node {} is at {address}", other.id)));
+    }
+    if member.is_none() {
+        // openraft lets it vote although it has confirmed nothing yet: with one that does not run, or takes no messages, a majority may be missing.
+        let Some(new) = found else {
+            return Err(conflict(format!("no node answers at {address}: start it first")));
+        };
+        if !new.may_join(node.network.identity.cluster()) {
+            return Err(conflict(format!(
+                "node {id} has a log of another cluster, or a vote: let it join with an empty directory"
+            )));
+        }
     }
     let added = node.raft.add_learner(id, BasicNode::new(address), true).await;
     added.map_err(|error| refused(&node, error))?;
@@ -66,7 +96,7 @@ pub async fn add(State(node): State<Arc<Node>>, Path(id): Path<u64>, address: St
 
 /// Removes a node. Its directory must not be used in this cluster again. The leader can remove itself; it leads until that is committed.
 pub async fn remove(State(node): State<Arc<Node>>, Path(id): Path<u64>) -> Result<(), Failure> {
-    let members = Arc::clone(&node.raft.metrics().borrow().membership_config);
+    let members = members_of_leader(&node).await?;
     let ids = BTreeSet::from([id]);
     // One change only: a second one, by a leader that has removed itself, makes openraft panic.
     let change = if members.membership().voter_ids().any(|voter| voter == id) {
@@ -74,15 +104,22 @@ pub async fn remove(State(node): State<Arc<Node>>, Path(id): Path<u64>) -> Resul
     } else if members.membership().get_node(&id).is_some() {
         ChangeMembers::RemoveNodes(ids)
     } else {
-        return Ok(());
+        // Members are those of the last entry that says so, which another leader may take back until it is committed.
+        let removed = members.log_id().map(|id| id.index);
+        let committed =
+            node.raft.wait(Some(PATIENCE)).applied_index_at_least(removed, "it is not there").await;
+        return committed.map(drop).map_err(|_| Failure::late("no majority has confirmed it in time"));
     };
     let changed = node.raft.change_membership(change, false).await;
     changed.map(drop).map_err(|error| refused(&node, error))
 }
 
-/// What openraft says of this node.
-pub async fn status(State(node): State<Arc<Node>>) -> Json<RaftMetrics<u64, BasicNode>> {
-    Json(node.raft.metrics().borrow().clone())
+/// What openraft says of this node, and of which cluster it is.
+pub async fn status(State(node): State<Arc<Node>>) -> Result<Json<Value>, Failure> {
+    let metrics = node.raft.metrics().borrow().clone();
+    let mut status = serde_json::to_value(metrics).map_err(Failure::broken)?;
+    status["cluster"] = node.network.identity.cluster().map(identity::text).into();
+    Ok(Json(status))
 }
 
 /// Metrics of the database and of Raft, in the text format of Prometheus.
@@ -90,7 +127,9 @@ pub async fn metrics(State(node): State<Arc<Node>>) -> Result<String, Failure> {
     let db = node.db.clone();
     let text = tokio::task::spawn_blocking(move || db.stats().to_prometheus()).await;
     let mut text = text.map_err(Failure::broken)?;
-    let metrics = node.raft.metrics().borrow().clone();
+    let metrics = node.raft.metrics();
+    let is_running = end(&metrics).is_none();
+    let metrics = metrics.borrow().clone();
     let is = |state| u64::from(metrics.state == state);
     let index = |id: Option<openraft::LogId<u64>>| id.map_or(0, |id| id.index);
     let mut gauge = |name: &str, help: &str, value: u64| {
@@ -101,11 +140,7 @@ pub async fn metrics(State(node): State<Arc<Node>>) -> Result<String, Failure> {
         );
     };
     gauge("is_leader", "Whether the node is the leader.", is(ServerState::Leader));
-    gauge(
-        "is_running",
-        "Whether Raft runs: 0 after an error of the storage.",
-        metrics.running_state.is_ok().into(),
-    );
+    gauge("is_running", "Whether Raft runs: 0 after an error of the storage, or a panic.", is_running.into());
     gauge("has_leader", "Whether the node knows a leader.", metrics.current_leader.is_some().into());
     gauge("term", "The term.", metrics.current_term);
     gauge("last_log_index", "The last entry of the log.", metrics.last_log_index.unwrap_or(0));

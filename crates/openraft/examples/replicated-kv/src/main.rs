@@ -3,13 +3,16 @@
 //! ```text
 //! client ──▶ server ──▶ records ──▶ openraft ──▶ log and state on Sapwood
 //!                │                     └──▶ network ──▶ the other nodes' servers (peers)
-//!                └──▶ cluster: nodes come and go, status, metrics, backup
+//!                └──▶ cluster: nodes come and go, status, metrics, backup; identity: which cluster it is
 //! ```
 //! See `docs/replication.md`.
 
 mod age;
+mod bodies;
 mod cluster;
+mod connections;
 mod faults;
+mod identity;
 mod network;
 mod node;
 mod peers;
@@ -24,13 +27,13 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// The number of this node: no other node of the cluster has it, or ever had it.
+    /// The number of this node: no other node of the cluster has it, or ever had it. The directory keeps it, and is refused with another.
     #[arg(long)]
     id: u64,
     /// Where it listens.
     #[arg(long)]
     listen: SocketAddr,
-    /// Where others reach it, host and port; where it listens, if nothing is said.
+    /// Where others reach it, host and port; where it listens, if nothing is said, which then must not be all addresses of this machine.
     #[arg(long)]
     address: Option<String>,
     /// Its directory, which is created: the database, and snapshots.
@@ -48,6 +51,10 @@ struct Arguments {
     /// Milliseconds between heartbeats. An election begins after 5 to 10 times as long without one.
     #[arg(long, default_value_t = 100)]
     heartbeat: u64,
+    /// Connections at most; more are closed at once. Each takes a file descriptor, of which a process has 1,024 if nobody says otherwise (`ulimit -n`), and the
+    /// database needs some. Those of the other nodes count.
+    #[arg(long, default_value_t = 900)]
+    connections: usize,
     /// A file with a secret that every request must have, as `Authorization: Bearer …`.
     #[arg(long)]
     token_file: Option<PathBuf>,

@@ -1,20 +1,21 @@
 //! What this node says to others: openraft's messages as HTTP requests, encoded by postcard.
 //!
 //! An answer is a `Result` of openraft, also with status 200; any other status is an error of the network. A message says for whom it is: addresses
-//! are mistyped, and go to other nodes, and who votes must be who is asked.
+//! are mistyped, and go to other nodes, and who votes must be who is asked. It says of which cluster it is as well: see [`identity`](crate::identity).
 
 use crate::faults::Faults;
+use crate::identity::{self, Identity};
 use openraft::error::{InstallSnapshotError, NetworkError, RPCError, RaftError, RemoteError, Unreachable};
 use openraft::network::{Backoff, RPCOption, RaftNetwork, RaftNetworkFactory};
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, InstallSnapshotRequest, InstallSnapshotResponse,
     VoteRequest, VoteResponse,
 };
-use openraft::{AnyError, BasicNode};
+use openraft::{AnyError, BasicNode, Vote};
 use reqwest::StatusCode;
 use sapwood_openraft::KvBatchConfig;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,24 +27,41 @@ pub struct Network {
     pub scheme: &'static str,
     pub token: Option<Arc<str>>,
     pub faults: Arc<Faults>,
+    pub identity: Arc<Identity>,
 }
 
 /// How long to wait for a node to say which one it is.
 const INTRODUCTION: Duration = Duration::from_secs(1);
 
-impl Network {
-    /// The number of the node at an address, if one answers.
-    pub async fn node_at(&self, address: &str) -> Option<u64> {
-        #[derive(serde::Deserialize)]
-        struct Status {
-            id: u64,
+/// What a node says of itself.
+#[derive(Deserialize)]
+pub struct Introduction {
+    pub id: u64,
+    last_log_index: Option<u64>,
+    vote: Vote<u64>,
+    /// Not said by programs from before clusters had numbers.
+    #[serde(default)]
+    cluster: Option<String>,
+}
+
+impl Introduction {
+    /// Whether it has nothing, or is of that cluster.
+    pub fn may_join(&self, cluster: Option<u64>) -> bool {
+        match &self.cluster {
+            None => self.last_log_index.is_none() && self.vote == Vote::default(),
+            Some(own) => cluster.is_some_and(|cluster| identity::text(cluster) == *own),
         }
+    }
+}
+
+impl Network {
+    /// The node at an address, if one answers.
+    pub async fn node_at(&self, address: &str) -> Option<Introduction> {
         let mut get = self.client.get(format!("{}://{address}/status", self.scheme)).timeout(INTRODUCTION);
         if let Some(token) = &self.token {
             get = get.bearer_auth(token);
         }
-        let status: Status = get.send().await.ok()?.json().await.ok()?;
-        Some(status.id)
+        get.send().await.ok()?.json().await.ok()
     }
 }
 
@@ -71,7 +89,7 @@ impl Peer {
         A: DeserializeOwned,
         E: std::error::Error + DeserializeOwned,
     {
-        let Network { client, scheme, token, faults } = &self.network;
+        let Network { client, scheme, token, faults, identity } = &self.network;
         let lost = |what| {
             RPCError::Unreachable(Unreachable::new(&AnyError::error(format!(
                 "{what}: it is to be lost, for a test"
@@ -85,7 +103,10 @@ impl Peer {
             RPCError::Network(NetworkError::new(&AnyError::error(error)))
         };
         let body = postcard::to_allocvec(request).map_err(|error| network(&error))?;
-        let url = format!("{scheme}://{}{path}?to={}", self.address, self.id);
+        let mut url = format!("{scheme}://{}{path}?to={}", self.address, self.id);
+        if let Some(cluster) = identity.cluster() {
+            url += &format!("&cluster={}", identity::text(cluster));
+        }
         let mut post = client.post(url).timeout(time).body(body);
         if let Some(token) = token {
             post = post.bearer_auth(token);

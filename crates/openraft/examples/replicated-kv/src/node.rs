@@ -3,17 +3,20 @@
 use crate::Arguments;
 use crate::age::Confirmed;
 use crate::faults::Faults;
+use crate::identity::Identity;
 use crate::network::Network;
-use crate::records::COMMAND_MAX;
+use crate::records::SHARED_MAX;
 use anyhow::Context;
-use openraft::{BasicNode, Config, LogId, Raft, SnapshotPolicy};
+use openraft::{BasicNode, Config, LogId, Raft, RaftMetrics, SnapshotPolicy};
 use parking_lot::Mutex;
 use sapwood::{Database, EncryptionKey};
 use sapwood_openraft::{
     BatchWriter, Batched, KvBatchConfig, KvCommand, KvMachine, ReadIndex, StateReader, Store,
 };
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
+use tokio::sync::watch;
 
 /// The only group of this example.
 const GROUP: u64 = 1;
@@ -21,6 +24,19 @@ const GROUP: u64 = 1;
 /// How long the answer to a piece of a snapshot may take. That to the last piece comes when the whole state is installed, and the snapshot would be
 /// sent from its beginning again otherwise. A machine that is gone is noticed by TCP's keepalive.
 const INSTALLATION_MS_MAX: u64 = 600_000;
+
+/// Whether others can reach a node at an address, as far as that can be told: not at all addresses of a machine, or at port 0.
+pub fn is_somewhere(address: &str) -> bool {
+    let listened: Option<SocketAddr> = address.parse().ok();
+    listened.is_none_or(|address| !address.ip().is_unspecified() && address.port() != 0)
+}
+
+/// Why Raft does not run any more.
+pub fn end(metrics: &watch::Receiver<RaftMetrics<u64, BasicNode>>) -> Option<String> {
+    // It says so when it ends by an error, and nothing when it panics.
+    let said = metrics.borrow().running_state.as_ref().err().map(ToString::to_string);
+    said.or_else(|| metrics.has_changed().is_err().then(|| "a task of it has panicked: see the log".into()))
+}
 
 /// All that a request needs.
 pub struct Node {
@@ -43,6 +59,10 @@ pub struct Node {
 impl Node {
     pub async fn start(arguments: Arguments) -> anyhow::Result<Arc<Self>> {
         let address = arguments.address.clone().unwrap_or_else(|| arguments.listen.to_string());
+        anyhow::ensure!(
+            is_somewhere(&address),
+            "others cannot reach this node at {address}: say where, with --address"
+        );
         let mut builder = Database::builder().memory(arguments.memory << 20);
         if let Some(path) = &arguments.key_file {
             builder = builder.encryption_key(EncryptionKey::from_file(path)?);
@@ -50,12 +70,16 @@ impl Node {
         // It makes the directory, and those above it, durably: what is there already it takes to be so.
         let db = builder.open(arguments.dir.join("node.db"))?;
         let store = Store::open(&db, arguments.dir.join("snapshots"))?;
+        let identity = Arc::new(Identity::open(&db)?);
         if arguments.force_new_cluster {
+            // First: whatever comes of the rest, nodes of the old one do not follow this one.
+            identity.begin_anew()?;
             let node = BasicNode::new(address.clone());
             store.restart_group::<KvBatchConfig>(GROUP, arguments.id, node)?;
         }
         let (log, machine) = store.group::<KvBatchConfig, _>(GROUP, Batched(KvMachine::new()))?;
-        let log = log.committed_without_sync();
+        // Its vote and its log are those of this number, and of no other.
+        let log = log.of_node(arguments.id)?.committed_without_sync();
         let state = machine.reader();
 
         let config = Config {
@@ -87,10 +111,12 @@ impl Node {
         }
         let faults = Arc::new(Faults::default());
         let (token, client) = (token.transpose()?, client.build()?);
-        let network = Network { client, scheme, token, faults: Arc::clone(&faults) };
+        let network = Network { client, scheme, token, faults: Arc::clone(&faults), identity };
         let config = Arc::new(config.validate()?);
         let raft = Raft::new(arguments.id, config, network.clone(), log, machine).await?;
-        let writer = BatchWriter::new(&raft, COMMAND_MAX, KvCommand::log_bytes);
+        // Before it has said so, openraft's metrics are those of a node that has nothing.
+        _ = raft.with_raft_state(|_| ()).await;
+        let writer = BatchWriter::new(&raft, SHARED_MAX, KvCommand::log_bytes);
         let reads = ReadIndex::new(&raft);
         let confirmed = Confirmed::watch(raft.metrics());
         let heard = Mutex::new(None);
@@ -107,5 +133,35 @@ impl Node {
             confirmed,
             heard,
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use openraft::error::Fatal;
+
+    #[test]
+    fn an_end_is_noticed_whatever_was_said() {
+        let (say, heard) = watch::channel(RaftMetrics::new_initial(1));
+        assert_eq!(end(&heard), None);
+        say.send(RaftMetrics { running_state: Err(Fatal::Stopped), ..RaftMetrics::new_initial(1) })
+            .expect("it is heard");
+        assert!(end(&heard).is_some());
+        // As of a task that panics.
+        say.send(RaftMetrics::new_initial(1)).expect("it is heard");
+        assert_eq!(end(&heard), None);
+        drop(say);
+        assert!(end(&heard).is_some_and(|end| end.contains("panicked")));
+    }
+
+    #[test]
+    fn addresses_of_no_place_are_told() {
+        for address in ["0.0.0.0:7000", "[::]:7000", "10.0.0.1:0"] {
+            assert!(!is_somewhere(address), "{address}");
+        }
+        for address in ["10.0.0.1:7000", "[fe80::1]:7000", "node-1:7000", "127.0.0.1:1"] {
+            assert!(is_somewhere(address), "{address}");
+        }
     }
 }

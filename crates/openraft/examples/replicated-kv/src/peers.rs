@@ -1,7 +1,8 @@
 //! What other nodes say to this one: openraft's messages.
 //!
-//! Invariant: a message that is for another node changes nothing here. This node votes for itself alone, also at an address that was another's.
+//! Invariant: a message that is for another node, or of another cluster, changes nothing here. This node votes for itself alone, also at an address that was another's.
 
+use crate::identity::is_new;
 use crate::node::Node;
 use crate::server::Failure;
 use axum::extract::{Query, Request, State};
@@ -20,23 +21,51 @@ use std::time::Instant;
 pub struct Receiver {
     /// Nothing: of a program from before messages said so, which runs as long as a cluster is upgraded.
     to: Option<u64>,
+    /// Nothing: of such a program as well, or of a cluster that began with one.
+    cluster: Option<String>,
 }
 
 /// Lets messages for this node pass.
 pub async fn receive(
     State(node): State<Arc<Node>>,
-    Query(Receiver { to }): Query<Receiver>,
+    Query(Receiver { to, cluster }): Query<Receiver>,
     message: Request,
     next: Next,
 ) -> Response {
     let id = node.arguments.id;
-    match to.filter(|to| *to != id) {
-        None => next.run(message).await,
-        Some(to) => {
-            let reason = format!("a message for node {to}: this is node {id}");
-            Failure::new(StatusCode::MISDIRECTED_REQUEST, reason).into_response()
+    if let Some(to) = to.filter(|to| *to != id) {
+        return misdirected(format!("a message for node {to}: this is node {id}"));
+    }
+    if let Some(cluster) = cluster {
+        match is_of(&node, &cluster).await {
+            Ok(true) => {}
+            Ok(false) => {
+                return misdirected(format!("a message of cluster {cluster}: node {id} is of another one"));
+            }
+            Err(failure) => return failure.into_response(),
         }
     }
+    next.run(message).await
+}
+
+fn misdirected(reason: String) -> Response {
+    Failure::new(StatusCode::MISDIRECTED_REQUEST, reason).into_response()
+}
+
+/// Whether this node is of a cluster. If it has nothing it is from now on.
+async fn is_of(node: &Arc<Node>, cluster: &str) -> Result<bool, Failure> {
+    let cluster = u64::from_str_radix(cluster, 16)
+        .map_err(|error| Failure::bad(format!("cluster={cluster}: {error}")))?;
+    let identity = Arc::clone(&node.network.identity);
+    if let Some(is_of) = identity.is_of(cluster) {
+        return Ok(is_of);
+    }
+    if !is_new(&node.raft.metrics().borrow()) {
+        // It is of a cluster from before they had numbers.
+        return Ok(false);
+    }
+    let joined = tokio::task::spawn_blocking(move || identity.join(cluster)).await;
+    joined.map_err(Failure::broken)?.map_err(Failure::broken)
 }
 
 type Answer = Result<Vec<u8>, Failure>;

@@ -16,10 +16,11 @@
 //! | 200 | it took effect, and is durable on a majority; its version is in `sapwood-version` |
 //! | 400, 401, 412, 413 | nothing: it cannot be, may not be, its condition does not hold, it is too large |
 //! | 307, 421 | nothing: another node is the leader; or no leader is known, try again |
+//! | 408, 429 | nothing: its body came too slowly; too many came at once, try again |
 //! | 500 | nothing: this node has stopped |
-//! | 503, 504 | **unknown**: it may have happened, or may still. Repeat it only with a condition |
+//! | 503, 504 | **unknown**: it may have happened, or may still. Repeat it only with a condition on a version that was read, other than 0 |
 
-use crate::node::Node;
+use crate::node::{Node, end};
 use crate::server::Failure;
 use axum::Json;
 use axum::extract::{Path, Query, RawQuery, State};
@@ -33,9 +34,11 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes of a command, and of the commands that share an entry, at most. It is the same on all nodes, whatever their memory: what one lets in, all
+/// Bytes of a command, at most. It is the same on all nodes, whatever their memory: what one lets in, all
 /// have to append and apply.
 pub const COMMAND_MAX: usize = KvCommand::BYTES_MAX;
+/// Bytes of the commands that share an entry, at most, or it has one command: as many as one message of entries has.
+pub const SHARED_MAX: usize = 256 << 10;
 /// Bytes of a key that is written, at most. Escaped, it is three times as long in the address of a scan that goes on behind it, and an
 /// address has 65,534 bytes at most (crate `http`).
 const KEY_MAX: usize = 16 << 10;
@@ -44,7 +47,7 @@ const KEY_MAX: usize = 16 << 10;
 const SCAN_BYTES: usize = 1 << 20;
 const VERSION: HeaderName = HeaderName::from_static("sapwood-version");
 /// How long a request may wait for a majority.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -66,6 +69,19 @@ pub struct Writing {
     if_version: Option<u64>,
 }
 
+/// Returns once a majority has confirmed that this node leads, and it has applied what was committed before.
+pub async fn confirm(node: &Node) -> Result<(), Failure> {
+    let confirmed = tokio::time::timeout(PATIENCE, node.reads.confirm()).await;
+    match confirmed.map_err(|_| Failure::unknown("no majority has answered"))? {
+        Ok(()) => Ok(()),
+        Err(RaftError::APIError(CheckIsLeaderError::ForwardToLeader(to))) => {
+            Err(Failure::elsewhere(node, to.leader_node.map(|leader| leader.addr)))
+        }
+        Err(RaftError::APIError(CheckIsLeaderError::QuorumNotEnough(error))) => Err(Failure::unknown(error)),
+        Err(RaftError::Fatal(error)) => Err(Failure::broken(error)),
+    }
+}
+
 /// Returns once this node's state is new enough for the reader, with what is to be said of its age.
 async fn wait_to_read(node: &Node, reading: &Reading) -> Result<HeaderMap, Failure> {
     let mut headers = HeaderMap::new();
@@ -75,23 +91,14 @@ async fn wait_to_read(node: &Node, reading: &Reading) -> Result<HeaderMap, Failu
         Some(other) => return Err(Failure::bad(format!("read={other}: it may be own"))),
     };
     if !is_own && !node.arguments.wrong_reads {
-        let confirmed = tokio::time::timeout(PATIENCE, node.reads.confirm()).await;
-        match confirmed.map_err(|_| Failure::unknown("no majority has answered"))? {
-            Ok(()) => {}
-            Err(RaftError::APIError(CheckIsLeaderError::ForwardToLeader(to))) => {
-                return Err(Failure::elsewhere(node, to.leader_node.map(|leader| leader.addr)));
-            }
-            Err(RaftError::APIError(CheckIsLeaderError::QuorumNotEnough(error))) => {
-                return Err(Failure::unknown(error));
-            }
-            Err(RaftError::Fatal(error)) => return Err(Failure::broken(error)),
-        }
+        confirm(node).await?;
     }
     let (applied, leader, confirmed) = {
         let metrics = node.raft.metrics();
+        let is_running = end(&metrics).is_none();
         let metrics = metrics.borrow();
         // Of a node that has stopped it stays what it was.
-        let is_confirmed = metrics.millis_since_quorum_ack.is_some() && metrics.running_state.is_ok();
+        let is_confirmed = metrics.millis_since_quorum_ack.is_some() && is_running;
         let confirmed = node.confirmed.age().filter(|_| is_confirmed);
         (metrics.last_applied, metrics.current_leader, confirmed)
     };
@@ -237,12 +244,10 @@ async fn write(node: &Node, command: KvCommand) -> Result<KvAnswer, Failure> {
     // Before it is proposed: what was proposed and is answered so may happen all the same, by the log of another leader.
     let (leader, address) = {
         let metrics = node.raft.metrics();
-        let metrics = metrics.borrow();
-        if let Err(stopped) = &metrics.running_state {
-            return Err(Failure::broken(format!(
-                "this node has stopped, and nothing has happened: {stopped}"
-            )));
+        if let Some(end) = end(&metrics) {
+            return Err(Failure::broken(format!("this node has stopped, and nothing has happened: {end}")));
         }
+        let metrics = metrics.borrow();
         let leader = metrics.current_leader;
         let known =
             leader.and_then(|leader| metrics.membership_config.membership().get_node(&leader).cloned());

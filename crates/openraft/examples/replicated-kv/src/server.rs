@@ -1,5 +1,7 @@
 //! The server: routes, the token, TLS, what goes wrong.
 
+use crate::bodies::{self, Room};
+use crate::connections::Connections;
 use crate::node::Node;
 use crate::{cluster, peers, records};
 use anyhow::Context;
@@ -12,9 +14,21 @@ use axum::routing::{delete, get, post};
 use axum_server::tls_rustls::RustlsConfig;
 use std::fmt::Display;
 use std::sync::Arc;
+use std::time::Duration;
 
-/// Bytes of a message of another node, at most: a snapshot's chunk has 3 MiB, and entries come in 1 MiB and one more.
+/// Bytes of a message of another node, at most: a snapshot's chunk has 3 MiB, and entries come in 256 KiB, or one by one. Programs from before send longer ones.
 const MESSAGE_MAX: usize = 64 << 20;
+/// Bytes of messages at once: of some tens of nodes.
+const MESSAGES_MAX: usize = 2 * MESSAGE_MAX;
+/// Bytes of the body of another request, at most: JSON of bytes is up to four times as long as they are.
+const REQUEST_MAX: usize = 4 * records::COMMAND_MAX;
+/// Bytes of such bodies at once: of as many of the longest commands as wait to be proposed.
+const REQUESTS_MAX: usize = 64 << 20;
+/// How long a new connection may take until its first request is there.
+const FIRST_PATIENCE: Duration = Duration::from_secs(10);
+/// How long any other request may take to begin, and to say what it asks for. Longer than clients keep connections that they do not use (90 seconds is usual), so
+/// that it is not this end that closes one while it is used again.
+const NEXT_PATIENCE: Duration = Duration::from_secs(100);
 
 /// Why a request is not answered as it was meant.
 #[derive(Debug)]
@@ -99,6 +113,7 @@ pub async fn serve(node: Arc<Node>) -> anyhow::Result<()> {
         .route("/raft/append", post(peers::append))
         .route("/raft/snapshot", post(peers::snapshot))
         .route("/raft/vote", post(peers::vote))
+        .layer(middleware::from_fn_with_state(Room::new(MESSAGES_MAX, MESSAGE_MAX), bodies::read))
         .layer(middleware::from_fn_with_state(Arc::clone(&node), peers::receive))
         .layer(DefaultBodyLimit::max(MESSAGE_MAX));
     let rest = Router::new()
@@ -112,8 +127,8 @@ pub async fn serve(node: Arc<Node>) -> anyhow::Result<()> {
         .route("/snapshot", post(cluster::snapshot))
         .route("/backup", post(cluster::backup))
         .route("/faults", post(cluster::faults))
-        // JSON of bytes is up to four times as long as they are.
-        .layer(DefaultBodyLimit::max(4 * records::COMMAND_MAX));
+        .layer(middleware::from_fn_with_state(Room::new(REQUESTS_MAX, REQUEST_MAX), bodies::read))
+        .layer(DefaultBodyLimit::max(REQUEST_MAX));
     let routes = messages
         .merge(rest)
         .layer(middleware::from_fn_with_state(Arc::clone(&node), guard))
@@ -123,17 +138,24 @@ pub async fn serve(node: Arc<Node>) -> anyhow::Result<()> {
     let stopping = handle.clone();
     tokio::spawn(async move {
         stop().await;
-        stopping.graceful_shutdown(Some(std::time::Duration::from_secs(1)));
+        stopping.graceful_shutdown(Some(Duration::from_secs(1)));
     });
-    let (listen, service) = (node.arguments.listen, routes.into_make_service());
+    let listen = node.arguments.listen;
+    let connections = Connections::new(routes, node.arguments.connections);
     let serving = async {
         match (&node.arguments.tls_cert, &node.arguments.tls_key) {
             (Some(certificate), Some(key)) => {
                 let tls = RustlsConfig::from_pem_file(certificate, key).await;
                 let tls = tls.with_context(|| format!("reading {}", certificate.display()))?;
-                axum_server::bind_rustls(listen, tls).handle(handle).serve(service).await?;
+                let mut server = axum_server::bind_rustls(listen, tls).first_request_timeout(FIRST_PATIENCE);
+                server.http_builder().http1().header_read_timeout(NEXT_PATIENCE);
+                server.handle(handle).serve(connections).await?;
             }
-            _ => axum_server::bind(listen).handle(handle).serve(service).await?,
+            _ => {
+                let mut server = axum_server::bind(listen).first_request_timeout(FIRST_PATIENCE);
+                server.http_builder().http1().header_read_timeout(NEXT_PATIENCE);
+                server.handle(handle).serve(connections).await?;
+            }
         }
         anyhow::Ok(())
     };

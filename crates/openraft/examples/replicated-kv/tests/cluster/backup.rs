@@ -1,6 +1,6 @@
 //! A cluster that is backed up, lost, and begun again.
 
-use crate::nodes::Nodes;
+use crate::nodes::{Nodes, until};
 use sapwood::backup::{Directory, Restore};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -61,4 +61,36 @@ async fn the_last_node_becomes_a_cluster() {
     nodes.start(last, &["--force-new-cluster"]);
     assert_eq!(nodes.leader().await, last);
     assert_eq!(nodes.records(last).await.lines().count(), 50);
+}
+
+/// If they do, they are strangers: a majority of the old cluster takes nothing back that the new one has acknowledged.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_of_the_old_cluster_are_not_of_the_new_one() {
+    let mut nodes = Nodes::cluster(&[]).await;
+    let leader = nodes.leader().await;
+    let client = nodes.client.clone();
+    let put = async |url: String| client.put(url).body("1892").send().await.expect("it answers").status();
+    assert!(put(nodes.url(leader, "/records/early")).await.is_success());
+    nodes.catch_up().await;
+    let last = nodes.ids().into_iter().find(|id| *id != leader).expect("there are three");
+    let old: Vec<_> = nodes.ids().into_iter().filter(|id| *id != last).collect();
+    nodes.ids().into_iter().for_each(|id| nodes.kill(id));
+    nodes.start(last, &["--force-new-cluster"]);
+    assert_eq!(nodes.leader().await, last);
+    assert!(put(nodes.url(last, "/records/later")).await.is_success());
+    for id in &old {
+        nodes.start(*id, &[]);
+    }
+    // They elect a leader of their own, which takes half a second to a second, and it sends what it has.
+    let is_led = async || {
+        let status = nodes.status(old[0]).await?;
+        status["current_leader"].as_u64().filter(|leader| old.contains(leader))
+    };
+    until("the old ones have a leader", is_led).await;
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    assert!(put(nodes.url(last, "/records/again")).await.is_success(), "it leads on");
+    assert_eq!(nodes.records(last).await.lines().count(), 3);
+    let add = nodes.client.put(nodes.url(last, &format!("/cluster/nodes/{}", old[0])));
+    let added = add.body(nodes.address(old[0]).to_owned()).send().await.expect("it answers");
+    assert_eq!(added.status(), reqwest::StatusCode::CONFLICT);
 }

@@ -143,7 +143,7 @@ impl Shared {
                     next = again;
                     *next.url_mut() = location.parse().expect("an address");
                 }
-                StatusCode::MISDIRECTED_REQUEST => {
+                StatusCode::MISDIRECTED_REQUEST | StatusCode::TOO_MANY_REQUESTS => {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                     return Outcome::Not;
                 }

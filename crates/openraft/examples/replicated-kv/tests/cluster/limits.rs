@@ -187,3 +187,86 @@ async fn a_leader_that_stood_still_does_not_say_that_its_state_is_new() {
         );
     }
 }
+
+/// What clients send at once has a bound for all of them, and a time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bodies_and_connections_are_bounded() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    _ = rustls::crypto::ring::default_provider().install_default();
+    let mut nodes = Nodes::new(&["--connections", "40"]);
+    nodes.start(1, &[]);
+    nodes.begin(1).await;
+    let connect = async |request: String| {
+        let mut stream = tokio::net::TcpStream::connect(nodes.address(1)).await.expect("connects");
+        stream.write_all(request.as_bytes()).await.expect("sends");
+        stream
+    };
+    // The longest bodies, of which little comes: they and a shorter one leave 100,000 bytes.
+    let (all, longest) = (64 << 20, 4 * (896 << 10));
+    let mut lens = vec![longest; all / longest];
+    lens.push(all % longest - 100_000);
+    let mut slow = Vec::new();
+    for len in lens {
+        let request = format!("POST /commands HTTP/1.1\r\nhost: a\r\ncontent-length: {len}\r\n\r\n{{");
+        slow.push(connect(request).await);
+    }
+    // One that came before them would have the place of the last.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let put = async |len| {
+        let put = nodes.client.put(nodes.url(1, "/records/fram")).body(vec![b'v'; len]).send().await;
+        put.expect("it answers").status()
+    };
+    until("there is no more room", async || {
+        (put(900_000).await == StatusCode::TOO_MANY_REQUESTS).then_some(())
+    })
+    .await;
+    let read = nodes.client.get(nodes.url(1, "/records/fram")).send().await.expect("it answers");
+    assert!(matches!(read.status(), StatusCode::OK | StatusCode::NOT_FOUND), "it answers what has no body");
+    let begin = Instant::now();
+    for stream in &mut slow {
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).await.expect("an answer");
+        assert_eq!(answer, *b"HTTP/1.1 408");
+    }
+    assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
+    assert_eq!(put(900_000).await, StatusCode::OK, "there is room again");
+
+    // Connections that ask for nothing.
+    drop(slow);
+    let mut idle = Vec::new();
+    for _ in 0..60 {
+        idle.push(connect(String::new()).await);
+    }
+    let mut closed = 0;
+    for stream in &mut idle {
+        let read = tokio::time::timeout(Duration::from_millis(100), stream.read(&mut [0; 1])).await;
+        closed += usize::from(matches!(read, Ok(Ok(0) | Err(_))));
+    }
+    assert!((20..60).contains(&closed), "{closed} of 60 were closed");
+    // Those that were let in have ten seconds.
+    until("all are closed", async || {
+        let mut is_closed = true;
+        for stream in &mut idle {
+            let read = tokio::time::timeout(Duration::from_millis(1), stream.read(&mut [0; 1])).await;
+            is_closed &= matches!(read, Ok(Ok(0) | Err(_)));
+        }
+        is_closed.then_some(())
+    })
+    .await;
+    assert_eq!(put(1).await, StatusCode::OK);
+}
+
+/// Others would look for it on their own machines.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn addresses_where_nobody_reaches_a_node_are_refused() {
+    _ = rustls::crypto::ring::default_provider().install_default();
+    let mut nodes = Nodes::new(&[]);
+    nodes.start(1, &[]);
+    nodes.begin(1).await;
+    for address in ["0.0.0.0:7000", "[::]:7000", "127.0.0.1:0"] {
+        let put = nodes.client.put(nodes.url(1, "/cluster/nodes/2")).body(address).send().await;
+        assert_eq!(put.expect("it answers").status(), StatusCode::BAD_REQUEST, "{address}");
+    }
+    let status = nodes.run_to_end_with(2, &["--address", "0.0.0.0:7000"]);
+    assert_eq!(status.code(), Some(1));
+}

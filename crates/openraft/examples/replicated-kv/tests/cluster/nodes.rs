@@ -147,9 +147,21 @@ impl Nodes {
 
     /// Starts a node that will end by itself, and waits for that.
     pub fn run_to_end(&mut self, id: u64) -> std::process::ExitStatus {
-        self.start(id, &[]);
-        let mut child = self.running.remove(&id).expect("it was started");
-        child.wait().expect("it ends")
+        self.run_to_end_with(id, &[])
+    }
+
+    pub fn run_to_end_with(&mut self, id: u64, more: &[&str]) -> std::process::ExitStatus {
+        self.start(id, more);
+        let begin = Instant::now();
+        loop {
+            let child = self.running.get_mut(&id).expect("it was started");
+            if let Some(status) = child.try_wait().expect("it can be asked") {
+                self.running.remove(&id);
+                return status;
+            }
+            assert!(begin.elapsed() < PATIENCE, "node {id} does not end");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     pub fn ids(&self) -> Vec<u64> {

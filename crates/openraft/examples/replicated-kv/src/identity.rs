@@ -1,0 +1,99 @@
+//! Which cluster this node is of.
+//!
+//! Entries are told apart by term, node and index, and openraft takes those up to what is committed to be the same everywhere. In two clusters the same ids
+//! are of different entries: a node of one that became a member of the other would confirm what it does not have. So a cluster has a
+//! random number from its beginning on, messages carry it, and a node keeps it.
+//!
+//! Invariants:
+//! 1. A node without a log takes the number of the first message that has one, durably, before the message. It never takes another.
+//! 2. A cluster that is begun, also from the state of an old one, has a new number before it has a membership.
+//!
+//! Clusters from before have none, and messages without one are taken.
+
+use openraft::{BasicNode, RaftMetrics, Vote};
+use parking_lot::Mutex;
+use sapwood::{Database, Durability, Keyspace};
+use serde::{Deserialize, Serialize};
+
+/// Where it is kept in the database, beside what `sapwood-openraft` has there.
+const KEYSPACE: &str = "node";
+const KEY: &str = "cluster";
+
+/// What is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Kept {
+    cluster: u64,
+    /// Whether the cluster was begun on this node.
+    is_begun_here: bool,
+}
+
+#[derive(Debug)]
+pub struct Identity {
+    keyspace: Keyspace,
+    kept: Mutex<Option<Kept>>,
+}
+
+impl Identity {
+    pub fn open(db: &Database) -> anyhow::Result<Self> {
+        let keyspace = db.keyspace(KEYSPACE)?.with_durability(Durability::Immediate);
+        let kept = keyspace.get(KEY)?.map(|kept| postcard::from_bytes(&kept)).transpose()?;
+        Ok(Self { keyspace, kept: Mutex::new(kept) })
+    }
+
+    /// The number of the cluster, if it has one.
+    pub fn cluster(&self) -> Option<u64> {
+        self.kept.lock().map(|kept| kept.cluster)
+    }
+
+    fn keep(&self, kept: &mut Option<Kept>, new: Kept) -> anyhow::Result<()> {
+        self.keyspace.insert(KEY, postcard::to_allocvec(&new)?)?;
+        *kept = Some(new);
+        Ok(())
+    }
+
+    /// Of a cluster that is begun on this node, which has no log. Returns whether it may be: it is of no other one.
+    pub fn begin(&self) -> anyhow::Result<bool> {
+        let mut kept = self.kept.lock();
+        if let Some(kept) = *kept {
+            // It ended before it had begun it.
+            return Ok(kept.is_begun_here);
+        }
+        self.keep(&mut kept, Kept { cluster: random(), is_begun_here: true })?;
+        Ok(true)
+    }
+
+    /// Of a new cluster that begins with the state of an old one.
+    pub fn begin_anew(&self) -> anyhow::Result<()> {
+        self.keep(&mut self.kept.lock(), Kept { cluster: random(), is_begun_here: true })
+    }
+
+    /// Whether a message of a cluster is for this node, if that is known already.
+    pub fn is_of(&self, cluster: u64) -> Option<bool> {
+        self.cluster().map(|own| own == cluster)
+    }
+
+    /// A message of a cluster has come to a node without a log, which is of that cluster now. Returns whether it is.
+    pub fn join(&self, cluster: u64) -> anyhow::Result<bool> {
+        let mut kept = self.kept.lock();
+        if kept.is_none() {
+            self.keep(&mut kept, Kept { cluster, is_begun_here: false })?;
+        }
+        Ok(kept.is_some_and(|kept| kept.cluster == cluster))
+    }
+}
+
+/// Whether a node has promised and appended nothing yet.
+pub fn is_new(metrics: &RaftMetrics<u64, BasicNode>) -> bool {
+    metrics.last_log_index.is_none() && metrics.vote == Vote::default()
+}
+
+/// As messages and `/status` have it.
+pub fn text(cluster: u64) -> String {
+    format!("{cluster:016x}")
+}
+
+fn random() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    // Keys of a hasher are random.
+    std::hash::RandomState::new().build_hasher().finish()
+}
