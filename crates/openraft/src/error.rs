@@ -112,6 +112,19 @@ pub enum Error {
         /// The id that was given.
         given: String,
     },
+    /// The group has the vote or the log of a member, and the id that was given is of none.
+    #[error(
+        "Raft group {group} has members {members}, and was opened as node {given}: start it with the number that it had, or let node {given} join with \
+         an empty directory"
+    )]
+    NoMember {
+        /// The number of the group.
+        group: u64,
+        /// The id that was given.
+        given: String,
+        /// The ids of those that its state and its log have.
+        members: String,
+    },
     /// The group is open already, in this process.
     #[error("Raft group {group} is in use: drop its log store, its state machine and their readers first")]
     GroupInUse {

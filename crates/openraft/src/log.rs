@@ -10,7 +10,8 @@
 //!    A purge beyond the state is durable once the state has come to it.
 //! 3. Indexes are consecutive, from the one after the last purged entry. A batch has entries in order and the database's
 //!    log loses only its end, so a crash within a long append leaves a beginning of it.
-//! 4. What is purged is durable in the state: in one database because the log of the database has it in that order, in two because
+//! 4. A log that was opened ends no earlier than the state, and has nothing that conflicts with it.
+//! 5. What is purged is durable in the state: in one database because the log of the database has it in that order, in two because
 //!    a purge syncs the state first. openraft purges also while the snapshot that has the entries is being installed: see [`purge`].
 
 mod purge;
@@ -21,7 +22,7 @@ use crate::store::Lease;
 use openraft::storage::{LogFlushed, LogState, RaftLogStorage};
 use openraft::{
     CommittedLeaderId, Entry, EntryPayload, ErrorSubject, ErrorVerb, LogId, Membership, OptionalSend,
-    RaftLogId, RaftLogReader, RaftTypeConfig, StorageError, Vote,
+    RaftLogId, RaftLogReader, RaftTypeConfig, StorageError, StoredMembership, Vote,
 };
 use parking_lot::Mutex;
 use purge::Waiting;
@@ -136,7 +137,14 @@ where
         let entries = log.lease.entry_key(0)..=log.lease.entry_key(u64::MAX);
         let last = log.lease.shared.log.range(entries).next_back().transpose()?;
         let last = last.map(|(_, value)| log.decode(&value)).transpose()?.map(|entry| entry.log_id);
-        log.ends.lock().last = last.max(purged);
+        let last = last.max(purged);
+        let is_behind = last < applied;
+        log.ends.lock().last = last;
+        if let Some(applied) = applied.filter(|_| is_behind) {
+            // A crash has left entries that end before the state, which a snapshot has brought, or conflict with it. openraft purges them when it starts, and has
+            // read memberships from them by then.
+            log.purge(applied)?;
+        }
         Ok(Self { log: Arc::new(log), committed: Durability::Immediate })
     }
 
@@ -145,21 +153,9 @@ where
     }
 
     /// Appends a membership of one node, durably, in a term that no leader has had, as [`Store::restart_group`](crate::Store::restart_group) says.
-    pub(crate) fn force_membership(
-        &self,
-        applied: Option<LogId<C::NodeId>>,
-        id: C::NodeId,
-        node: C::Node,
-    ) -> Result<()> {
+    pub(crate) fn force_membership(&self, id: C::NodeId, node: C::Node) -> Result<()> {
         let (log, group) = (&self.log, self.log.lease.group);
-        let last = log.ends.lock().last.clone().max(applied.clone());
-        let last = last.ok_or(Error::NeverStarted { group })?;
-        if let Some(applied) = applied
-            && log.ends.lock().last.as_ref().is_none_or(|last| *last < applied)
-        {
-            // As openraft does when it starts.
-            log.purge(applied)?;
-        }
+        let last = log.ends.lock().last.clone().ok_or(Error::NeverStarted { group })?;
         let vote: Option<Vote<C::NodeId>> = log.lease.read(&log.lease.shared.log_meta, Kind::Vote)?;
         let term = vote.map_or(0, |vote| vote.leader_id().get_term()).max(last.leader_id.get_term()) + 1;
         let nodes = BTreeMap::from([(id.clone(), node)]);
@@ -202,6 +198,7 @@ where
     /// Says which node this log is of: the id for `openraft::Raft::new`. The first time it is recorded, durably, beside the vote; from then on another
     /// one is refused. A node that started with the vote and the log of another would vote for two candidates of one
     /// term, once under each id, and two leaders could follow. [`Store::restart_group`](crate::Store::restart_group) records its id as well.
+    /// Of a log from before that was recorded, the first call decides: there an id is refused that is of no member by anything that state and log say.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -219,7 +216,7 @@ where
     /// ```
     ///
     /// # Errors
-    /// [`Error::OtherNode`]; [`Error::Record`]; [`Error::Database`].
+    /// [`Error::OtherNode`]; [`Error::NoMember`]; [`Error::Record`]; [`Error::Database`].
     pub fn of_node(self, id: C::NodeId) -> Result<Self> {
         let Log { lease, .. } = &*self.log;
         match lease.read::<C::NodeId>(&lease.shared.log_meta, Kind::Node)? {
@@ -228,7 +225,10 @@ where
                 let (recorded, given) = (recorded.to_string(), id.to_string());
                 return Err(Error::OtherNode { group: lease.group, recorded, given });
             }
-            None => self.log.commit(Durability::Immediate, |batch| self.log.put(batch, Kind::Node, &id))?,
+            None => {
+                self.log.check_member(&id)?;
+                self.log.commit(Durability::Immediate, |batch| self.log.put(batch, Kind::Node, &id))?;
+            }
         }
         Ok(self)
     }
@@ -241,6 +241,27 @@ where
 {
     fn decode(&self, value: &[u8]) -> Result<C::Entry> {
         record::decode(self.lease.group, "an entry of the log", value)
+    }
+
+    /// Whether a node is one of those that the state or the log have as members, or they have none.
+    fn check_member(&self, id: &C::NodeId) -> Result<()> {
+        let Lease { shared, group } = &*self.lease;
+        let state: Option<StoredMembership<C::NodeId, C::Node>> =
+            self.lease.read(&shared.meta, Kind::Membership)?;
+        let mut members: BTreeSet<C::NodeId> =
+            state.iter().flat_map(|state| state.nodes()).map(|(id, _)| id.clone()).collect();
+        let mut entries = shared.log.range(self.lease.entry_key(0)..=self.lease.entry_key(u64::MAX));
+        while !members.contains(id) {
+            let Some(entry) = entries.next_ref() else { break };
+            if let EntryPayload::Membership(membership) = self.decode(entry?.1)?.payload {
+                members.extend(membership.nodes().map(|(id, _)| id.clone()));
+            }
+        }
+        if members.is_empty() || members.contains(id) {
+            return Ok(());
+        }
+        let members = members.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        Err(Error::NoMember { group: *group, given: id.to_string(), members })
     }
 
     /// Makes entries readable. What is returned tells when all of them are durable.

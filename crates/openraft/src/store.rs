@@ -264,8 +264,7 @@ impl Store {
         C::D: Serialize + DeserializeOwned,
     {
         let lease = Arc::new(self.lease(group)?);
-        let applied = lease.read(&lease.shared.meta, Kind::Applied)?;
-        LogStore::<C>::open(lease)?.force_membership(applied, id, node)
+        LogStore::<C>::open(lease)?.force_membership(id, node)
     }
 
     fn lease(&self, group: u64) -> Result<Lease> {

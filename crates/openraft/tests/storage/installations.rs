@@ -113,6 +113,33 @@ fn a_purge_is_on_the_disk_only_once_the_state_has_come_to_it() {
     }
 }
 
+/// The state is there, and the node ends before its log is purged: what is in that is of an earlier term, also memberships.
+#[test]
+fn members_are_not_those_of_entries_that_conflict_with_the_state() {
+    for two in [false, true] {
+        let (directory, elsewhere) = (ground::directory(), ground::directory());
+        let volumes = Volumes::new(1, two);
+        ground::run(async {
+            let (mut log, mut machine) = with_ten_entries(&volumes, &directory).await;
+            log.blocking_append([membership(1, 10, &[4, 5])]).await.expect("appends");
+            let sent = snapshot(&elsewhere, 2, 8).await;
+            machine.install_snapshot(&sent.meta, sent.snapshot).await.expect("installs");
+            for volumes in [volumes.clone(), volumes.power_loss(1)] {
+                drop((log, machine));
+                (log, machine) = volumes.open(directory.path()).expect("opens");
+                let state = StorageHelper::new(&mut log, &mut machine).get_initial_state().await;
+                let state = state.expect("openraft starts with it");
+                let members = state.membership_state.effective();
+                assert_eq!(members.membership().voter_ids().collect::<Vec<_>>(), [1, 2, 3]);
+                assert_eq!(*members.log_id(), Some(id(2, 8)));
+                let ends = log.get_log_state().await.expect("reads");
+                assert_eq!((ends.last_purged_log_id, ends.last_log_id), (Some(id(2, 8)), Some(id(2, 8))));
+                assert!(log.try_get_log_entries(..).await.expect("reads").is_empty());
+            }
+        });
+    }
+}
+
 /// An entry that is acknowledged before that would be lost with the snapshot: it lies behind a hole then.
 #[test]
 fn entries_behind_a_snapshot_wait_until_it_is_installed() {

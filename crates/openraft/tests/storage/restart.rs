@@ -84,6 +84,42 @@ fn a_group_stays_that_of_its_node() {
     open(&volume).0.of_node(2).expect("it is");
 }
 
+/// A log from before ids were recorded is that of one of its members.
+#[test]
+fn a_group_that_has_no_id_yet_gets_none_that_no_member_has() {
+    let directory = ground::directory();
+    // In the log, in the state alone, in both.
+    for (in_log, in_state) in [(true, false), (false, true), (true, true)] {
+        let volume = Simulated::new(1);
+        let (mut log, mut machine) = ground::open(&volume, &directory).expect("opens");
+        ground::run(async {
+            let (first, second) = (membership(1, 0, &[1, 2]), membership(1, 1, &[1, 2, 3]));
+            if in_state {
+                machine.apply([first.clone()]).await.expect("applies");
+            }
+            if in_log {
+                log.blocking_append([first, second]).await.expect("appends");
+            }
+        });
+        drop((log, machine));
+        let open = || ground::open(&volume, &directory).expect("opens").0;
+        let is_refused = |id| {
+            let refused = open().of_node(id).err();
+            assert!(refused.iter().all(|error| matches!(error, Error::NoMember { .. })), "{refused:?}");
+            refused.is_some()
+        };
+        assert!(is_refused(4), "{in_log} {in_state}");
+        assert_eq!(is_refused(3), !in_log);
+        assert!(in_log || !is_refused(2));
+    }
+    // A vote alone says nothing.
+    let volume = Simulated::new(1);
+    let (mut log, machine) = ground::open(&volume, &directory).expect("opens");
+    ground::run(log.save_vote(&Vote::new(1, 1))).expect("saves");
+    drop((log, machine));
+    ground::open(&volume, &directory).expect("opens").0.of_node(4).expect("it may be");
+}
+
 #[test]
 fn an_empty_group_is_not_restarted() {
     let (volume, directory) = (Simulated::new(1), ground::directory());

@@ -35,6 +35,15 @@ pub async fn init(State(node): State<Arc<Node>>) -> Result<(), Failure> {
     if !is_new(&node.raft.metrics().borrow()) {
         return Err(conflict("this node is of a cluster already"));
     }
+    // Others will be told that it is there.
+    let there = node.network.node_at(&node.address).await;
+    if there.is_none_or(|there| there.id != node.arguments.id) {
+        let reason = format!(
+            "this node does not answer at {}: say where others reach it, with --address",
+            node.address
+        );
+        return Err(conflict(&reason));
+    }
     let identity = Arc::clone(&node.network.identity);
     let may_begin = tokio::task::spawn_blocking(move || identity.begin()).await;
     if !may_begin.map_err(Failure::broken)?.map_err(Failure::broken)? {
@@ -81,10 +90,8 @@ pub async fn add(State(node): State<Arc<Node>>, Path(id): Path<u64>, address: St
         let Some(new) = found else {
             return Err(conflict(format!("no node answers at {address}: start it first")));
         };
-        if !new.may_join(node.network.identity.cluster()) {
-            return Err(conflict(format!(
-                "node {id} has a log of another cluster, or a vote: let it join with an empty directory"
-            )));
+        if let Some(reason) = new.refusal(node.network.identity.cluster()) {
+            return Err(conflict(format!("node {id} {reason}")));
         }
     }
     let added = node.raft.add_learner(id, BasicNode::new(address), true).await;

@@ -8,7 +8,9 @@
 //! 1. A node without a log takes the number of the first message that has one, durably, before the message. It never takes another.
 //! 2. A cluster that is begun, also from the state of an old one, has a new number before it has a membership.
 //!
-//! Clusters from before have none, and messages without one are taken.
+//! 3. A node that has a number takes only messages that have it: members have it before they send anything, since no program that knows of none is added.
+//!
+//! Clusters from before have none, and take messages without one.
 
 use openraft::{BasicNode, RaftMetrics, Vote};
 use parking_lot::Mutex;
@@ -21,7 +23,7 @@ const KEY: &str = "cluster";
 
 /// What is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Kept {
+pub struct Kept {
     cluster: u64,
     /// Whether the cluster was begun on this node.
     is_begun_here: bool,
@@ -62,9 +64,25 @@ impl Identity {
         Ok(true)
     }
 
-    /// Of a new cluster that begins with the state of an old one.
-    pub fn begin_anew(&self) -> anyhow::Result<()> {
-        self.keep(&mut self.kept.lock(), Kept { cluster: random(), is_begun_here: true })
+    /// Of a new cluster that begins with the state of an old one. Returns what was kept before.
+    pub fn begin_anew(&self) -> anyhow::Result<Option<Kept>> {
+        let mut kept = self.kept.lock();
+        let before = *kept;
+        self.keep(&mut kept, Kept { cluster: random(), is_begun_here: true })?;
+        Ok(before)
+    }
+
+    /// The new cluster has not begun: this node is what it was.
+    pub fn put_back(&self, before: Option<Kept>) -> anyhow::Result<()> {
+        let mut kept = self.kept.lock();
+        match before {
+            Some(before) => self.keep(&mut kept, before),
+            None => {
+                self.keyspace.remove(KEY)?;
+                *kept = None;
+                Ok(())
+            }
+        }
     }
 
     /// Whether a message of a cluster is for this node, if that is known already.
@@ -96,4 +114,26 @@ fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     // Keys of a hasher are random.
     std::hash::RandomState::new().build_hasher().finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_that_has_not_begun_leaves_what_was_kept() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let db = Database::open(dir.path().join("node.db")).expect("opens");
+        let open = || Identity::open(&db).expect("opens");
+        let before = open().begin_anew().expect("keeps");
+        assert_eq!(before, None);
+        open().put_back(before).expect("puts back");
+        assert_eq!(open().cluster(), None);
+        assert!(open().join(7).expect("keeps"));
+        let before = open().begin_anew().expect("keeps");
+        assert_ne!(open().cluster(), Some(7));
+        open().put_back(before).expect("puts back");
+        assert_eq!(open().cluster(), Some(7));
+        assert!(!open().begin().expect("reads"), "it was not begun here");
+    }
 }

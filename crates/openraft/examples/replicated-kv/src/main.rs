@@ -8,6 +8,7 @@
 //! See `docs/replication.md`.
 
 mod age;
+mod answers;
 mod bodies;
 mod cluster;
 mod connections;
@@ -33,7 +34,8 @@ struct Arguments {
     /// Where it listens.
     #[arg(long)]
     listen: SocketAddr,
-    /// Where others reach it, host and port; where it listens, if nothing is said, which then must not be all addresses of this machine.
+    /// Where others reach it, host and port (`10.0.0.1:7000`, `[fe80::1]:7000`, `node-1:7000`); where it listens, if nothing is said, which then must not be
+    /// all addresses of this machine.
     #[arg(long)]
     address: Option<String>,
     /// Its directory, which is created: the database, and snapshots.
@@ -52,7 +54,7 @@ struct Arguments {
     #[arg(long, default_value_t = 100)]
     heartbeat: u64,
     /// Connections at most; more are closed at once. Each takes a file descriptor, of which a process has 1,024 if nobody says otherwise (`ulimit -n`), and the
-    /// database needs some. Those of the other nodes count.
+    /// database needs some. Those of the other nodes count, and a quarter of the places, 64 at most, is for them alone.
     #[arg(long, default_value_t = 900)]
     connections: usize,
     /// A file with a secret that every request must have, as `Authorization: Bearer …`.

@@ -12,7 +12,6 @@ use openraft::raft::{
     VoteRequest, VoteResponse,
 };
 use openraft::{AnyError, BasicNode, Vote};
-use reqwest::StatusCode;
 use sapwood_openraft::KvBatchConfig;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -39,18 +38,30 @@ pub struct Introduction {
     pub id: u64,
     last_log_index: Option<u64>,
     vote: Vote<u64>,
-    /// Not said by programs from before clusters had numbers.
-    #[serde(default)]
-    cluster: Option<String>,
+    /// Not said by programs from before clusters had numbers; by others `None` if it is of none that has one.
+    #[serde(default, deserialize_with = "said")]
+    cluster: Option<Option<String>>,
+}
+
+/// What is there, be it null.
+fn said<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Option<String>>, D::Error> {
+    Option::deserialize(from).map(Some)
 }
 
 impl Introduction {
-    /// Whether it has nothing, or is of that cluster.
-    pub fn may_join(&self, cluster: Option<u64>) -> bool {
-        match &self.cluster {
-            None => self.last_log_index.is_none() && self.vote == Vote::default(),
-            Some(own) => cluster.is_some_and(|cluster| identity::text(cluster) == *own),
-        }
+    /// Why it may not join a cluster: only if it has nothing, or is of that one, and will have its number.
+    pub fn refusal(&self, cluster: Option<u64>) -> Option<&'static str> {
+        let is_new = self.last_log_index.is_none() && self.vote == Vote::default();
+        let may_join = match &self.cluster {
+            None if cluster.is_some() => {
+                return Some(
+                    "runs a program from before clusters had numbers, as this one has: upgrade it first",
+                );
+            }
+            None | Some(None) => is_new,
+            Some(Some(own)) => cluster.is_some_and(|cluster| identity::text(cluster) == *own),
+        };
+        (!may_join).then_some("has a log of another cluster, or a vote: let it join with an empty directory")
     }
 }
 
@@ -102,7 +113,11 @@ impl Peer {
         let network = |error: &(dyn std::error::Error + 'static)| {
             RPCError::Network(NetworkError::new(&AnyError::error(error)))
         };
-        let body = postcard::to_allocvec(request).map_err(|error| network(&error))?;
+        // Asked again after a pause: see `backoff`.
+        let unreachable = |error: &(dyn std::error::Error + 'static)| {
+            RPCError::Unreachable(Unreachable::new(&AnyError::error(error)))
+        };
+        let body = postcard::to_allocvec(request).map_err(|error| unreachable(&error))?;
         let mut url = format!("{scheme}://{}{path}?to={}", self.address, self.id);
         if let Some(cluster) = identity.cluster() {
             url += &format!("&cluster={}", identity::text(cluster));
@@ -113,19 +128,15 @@ impl Peer {
         }
         let answer = async { post.send().await?.error_for_status()?.bytes().await };
         let answer = answer.await.map_err(|error| {
-            // Another node is there. It will not be this one soon either.
-            let is_other = error.status() == Some(StatusCode::MISDIRECTED_REQUEST);
-            if error.is_connect() || is_other {
-                RPCError::Unreachable(Unreachable::new(&error))
-            } else {
-                network(&error)
-            }
+            // What took its time may be asked again at once. Whoever is refused at once would ask as fast as it can.
+            let is_late = error.is_timeout() && !error.is_connect();
+            if is_late { network(&error) } else { unreachable(&error) }
         })?;
         if faults.loses_answer_of(self.id) {
             return Err(lost("the answer"));
         }
         let answer: Result<A, RaftError<u64, E>> =
-            postcard::from_bytes(&answer).map_err(|error| network(&error))?;
+            postcard::from_bytes(&answer).map_err(|error| unreachable(&error))?;
         answer.map_err(|error| RPCError::RemoteError(RemoteError::new(self.id, error)))
     }
 }
@@ -153,5 +164,79 @@ impl RaftNetwork<KvBatchConfig> for Peer {
 
     fn backoff(&self) -> Backoff {
         Backoff::new(std::iter::repeat(Duration::from_millis(200)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sapwood::Database;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    #[test]
+    fn nodes_join_that_have_nothing_and_will_have_the_number() {
+        let vote = r#""vote":{"leader_id":{"term":0,"node_id":0},"committed":false}"#;
+        let refusal = |log: &str, cluster: &str, of| {
+            let text = format!("{{\"id\":4,\"last_log_index\":{log},{vote}{cluster}}}");
+            let new: Introduction = serde_json::from_str(&text).expect("it says so");
+            new.refusal(of)
+        };
+        let (numbered, other) = (r#","cluster":"0000000000000007""#, r#","cluster":"0000000000000008""#);
+        // A program from before.
+        assert_eq!(refusal("null", "", None), None);
+        assert!(refusal("3", "", None).is_some_and(|reason| reason.contains("empty")));
+        for log in ["null", "3"] {
+            assert!(refusal(log, "", Some(7)).is_some_and(|reason| reason.contains("upgrade")), "{log}");
+        }
+        for of in [None, Some(7)] {
+            assert_eq!(refusal("null", r#","cluster":null"#, of), None);
+            assert!(refusal("3", r#","cluster":null"#, of).is_some());
+            assert!(refusal("null", other, of).is_some());
+        }
+        assert_eq!(refusal("3", numbered, Some(7)), None);
+        assert!(refusal("3", numbered, None).is_some());
+    }
+
+    /// openraft repeats at once what is not [`Unreachable`].
+    #[tokio::test]
+    async fn what_is_refused_at_once_is_asked_again_after_a_pause() {
+        _ = rustls::crypto::ring::default_provider().install_default();
+        let dir = tempfile::tempdir().expect("a directory");
+        let db = Database::open(dir.path().join("node.db")).expect("opens");
+        let network = Network {
+            client: reqwest::Client::builder().tls_certs_only([]).build().expect("a client"),
+            scheme: "http",
+            token: None,
+            faults: Arc::default(),
+            identity: Arc::new(Identity::open(&db).expect("opens")),
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let peer = Peer { network, id: 2, address };
+        let vote = VoteRequest::new(Vote::new(1, 1), None);
+        let ask = async |answer: Option<&str>| {
+            let answering = async {
+                let (mut stream, _) = listener.accept().await.expect("it connects");
+                let Some(answer) = answer else { return };
+                _ = stream.read(&mut [0; 1000]).await;
+                stream.write_all(answer.as_bytes()).await.expect("sends");
+                if answer.is_empty() {
+                    tokio::time::sleep(Duration::from_secs(2)).await;
+                }
+            };
+            let time = Duration::from_secs(1);
+            let asking =
+                peer.call::<_, VoteResponse<u64>, openraft::error::Infallible>("/raft/vote", &vote, time);
+            tokio::join!(asking, answering).0.expect_err("it is no answer")
+        };
+        let nonsense = "HTTP/1.1 200 OK\r\ncontent-length: 1\r\nconnection: close\r\n\r\n\u{7f}";
+        let full = "HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+        for answer in [None, Some(full), Some(nonsense)] {
+            let error = ask(answer).await;
+            assert!(matches!(error, RPCError::Unreachable(_)), "{answer:?}: {error}");
+        }
+        let error = ask(Some("")).await;
+        assert!(matches!(error, RPCError::Network(_)), "{error}");
     }
 }

@@ -5,7 +5,7 @@ use crate::age::Confirmed;
 use crate::faults::Faults;
 use crate::identity::Identity;
 use crate::network::Network;
-use crate::records::SHARED_MAX;
+use crate::records::{SCANS_MAX, SHARED_MAX};
 use anyhow::Context;
 use openraft::{BasicNode, Config, LogId, Raft, RaftMetrics, SnapshotPolicy};
 use parking_lot::Mutex;
@@ -16,7 +16,7 @@ use sapwood_openraft::{
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 /// The only group of this example.
 const GROUP: u64 = 1;
@@ -25,10 +25,19 @@ const GROUP: u64 = 1;
 /// sent from its beginning again otherwise. A machine that is gone is noticed by TCP's keepalive.
 const INSTALLATION_MS_MAX: u64 = 600_000;
 
-/// Whether others can reach a node at an address, as far as that can be told: not at all addresses of a machine, or at port 0.
+/// Bytes of a piece of a snapshot: as many as a message of entries has, so that a slow link carries either.
+const SNAPSHOT_CHUNK: u64 = 256 << 10;
+
+/// Whether others can reach a node at an address, as far as that can be told: it has a host and a port, is not that of all addresses of a machine, and the port
+/// is not 0.
 pub fn is_somewhere(address: &str) -> bool {
-    let listened: Option<SocketAddr> = address.parse().ok();
-    listened.is_none_or(|address| !address.ip().is_unspecified() && address.port() != 0)
+    if let Ok(address) = address.parse::<SocketAddr>() {
+        return !address.ip().is_unspecified() && address.port() != 0;
+    }
+    // What else is in a URL ends its host.
+    let is_of_host = |c: char| !c.is_whitespace() && !"/\\?#@:[]".contains(c);
+    let Some((host, port)) = address.rsplit_once(':') else { return false };
+    !host.is_empty() && host.chars().all(is_of_host) && port.parse::<u16>().is_ok_and(|port| port != 0)
 }
 
 /// Why Raft does not run any more.
@@ -50,6 +59,8 @@ pub struct Node {
     pub state: StateReader<KvBatchConfig>,
     pub faults: Arc<Faults>,
     pub network: Network,
+    /// Scans that may be made now.
+    pub scans: Arc<Semaphore>,
     /// On the leader: when a majority last confirmed it.
     pub confirmed: Confirmed,
     /// When the leader last said what is committed, and what that was.
@@ -73,9 +84,16 @@ impl Node {
         let identity = Arc::new(Identity::open(&db)?);
         if arguments.force_new_cluster {
             // First: whatever comes of the rest, nodes of the old one do not follow this one.
-            identity.begin_anew()?;
+            let before = identity.begin_anew()?;
             let node = BasicNode::new(address.clone());
-            store.restart_group::<KvBatchConfig>(GROUP, arguments.id, node)?;
+            let restarted = store.restart_group::<KvBatchConfig>(GROUP, arguments.id, node);
+            // An error of the database may come after the membership is there.
+            if let Err(error) = &restarted
+                && !matches!(error, sapwood_openraft::Error::Database(_))
+            {
+                identity.put_back(before)?;
+            }
+            restarted?;
         }
         let (log, machine) = store.group::<KvBatchConfig, _>(GROUP, Batched(KvMachine::new()))?;
         // Its vote and its log are those of this number, and of no other.
@@ -89,6 +107,7 @@ impl Node {
             election_timeout_max: arguments.heartbeat * 10,
             install_snapshot_timeout: INSTALLATION_MS_MAX,
             snapshot_policy: SnapshotPolicy::LogsSinceLast(arguments.snapshot_after),
+            snapshot_max_chunk_size: SNAPSHOT_CHUNK,
             // While a node is sent a snapshot the next one may be made: what comes after the first must be there then, or the node is sent another.
             max_in_snapshot_log_to_keep: arguments.snapshot_after,
             ..Config::default()
@@ -130,6 +149,7 @@ impl Node {
             state,
             faults,
             network,
+            scans: Arc::new(Semaphore::new(SCANS_MAX)),
             confirmed,
             heard,
         }))
@@ -157,7 +177,24 @@ mod tests {
 
     #[test]
     fn addresses_of_no_place_are_told() {
-        for address in ["0.0.0.0:7000", "[::]:7000", "10.0.0.1:0"] {
+        let nowhere = [
+            "0.0.0.0:7000",
+            "[::]:7000",
+            "10.0.0.1:0",
+            "10.0.0.1",
+            "node-1",
+            "node-1:",
+            ":7000",
+            "node-1:0",
+            "node-1:70000",
+            "http://node-1:7000",
+            "node-1:7000/",
+            "node-1/:7000",
+            "fe80::1:7000",
+            "node 1:7000",
+            "user@node-1:7000",
+        ];
+        for address in nowhere {
             assert!(!is_somewhere(address), "{address}");
         }
         for address in ["10.0.0.1:7000", "[fe80::1]:7000", "node-1:7000", "127.0.0.1:1"] {

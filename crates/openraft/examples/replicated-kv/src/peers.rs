@@ -21,7 +21,8 @@ use std::time::Instant;
 pub struct Receiver {
     /// Nothing: of a program from before messages said so, which runs as long as a cluster is upgraded.
     to: Option<u64>,
-    /// Nothing: of such a program as well, or of a cluster that began with one.
+    /// Nothing: of such a program as well, or of a cluster that began with one. Not taken by a node of a cluster that has a number: all its members have it
+    /// before they first send anything.
     cluster: Option<String>,
 }
 
@@ -36,16 +37,19 @@ pub async fn receive(
     if let Some(to) = to.filter(|to| *to != id) {
         return misdirected(format!("a message for node {to}: this is node {id}"));
     }
-    if let Some(cluster) = cluster {
-        match is_of(&node, &cluster).await {
-            Ok(true) => {}
-            Ok(false) => {
-                return misdirected(format!("a message of cluster {cluster}: node {id} is of another one"));
-            }
-            Err(failure) => return failure.into_response(),
+    let is_of = match &cluster {
+        Some(cluster) => is_of(&node, cluster).await,
+        None => Ok(node.network.identity.cluster().is_none()),
+    };
+    match is_of {
+        Ok(true) => next.run(message).await,
+        Ok(false) => {
+            let of =
+                cluster.map_or("a cluster without a number".into(), |cluster| format!("cluster {cluster}"));
+            misdirected(format!("a message of {of}: node {id} is of another one"))
         }
+        Err(failure) => failure.into_response(),
     }
-    next.run(message).await
 }
 
 fn misdirected(reason: String) -> Response {
@@ -70,8 +74,9 @@ async fn is_of(node: &Arc<Node>, cluster: &str) -> Result<bool, Failure> {
 
 type Answer = Result<Vec<u8>, Failure>;
 
-fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
-    postcard::from_bytes(body).map_err(|error| Failure::bad(format!("a message of openraft: {error}")))
+/// Takes the body, which is not needed any more while what is in it waits.
+fn decode<T: DeserializeOwned>(body: Bytes) -> Result<T, Failure> {
+    postcard::from_bytes(&body).map_err(|error| Failure::bad(format!("a message of openraft: {error}")))
 }
 
 fn encode<T: Serialize>(answer: &T) -> Answer {
@@ -79,7 +84,7 @@ fn encode<T: Serialize>(answer: &T) -> Answer {
 }
 
 pub async fn append(State(node): State<Arc<Node>>, body: Bytes) -> Answer {
-    let request: AppendEntriesRequest<KvBatchConfig> = decode(&body)?;
+    let request: AppendEntriesRequest<KvBatchConfig> = decode(body)?;
     let (came, committed) = (Instant::now(), request.leader_commit);
     let answer = node.raft.append_entries(request).await;
     if matches!(answer, Ok(openraft::raft::AppendEntriesResponse::Success)) {
@@ -89,11 +94,11 @@ pub async fn append(State(node): State<Arc<Node>>, body: Bytes) -> Answer {
 }
 
 pub async fn snapshot(State(node): State<Arc<Node>>, body: Bytes) -> Answer {
-    let request: InstallSnapshotRequest<KvBatchConfig> = decode(&body)?;
+    let request: InstallSnapshotRequest<KvBatchConfig> = decode(body)?;
     encode(&node.raft.install_snapshot(request).await)
 }
 
 pub async fn vote(State(node): State<Arc<Node>>, body: Bytes) -> Answer {
-    let request: VoteRequest<u64> = decode(&body)?;
+    let request: VoteRequest<u64> = decode(body)?;
     encode(&node.raft.vote(request).await)
 }

@@ -16,7 +16,7 @@
 //! | 200 | it took effect, and is durable on a majority; its version is in `sapwood-version` |
 //! | 400, 401, 412, 413 | nothing: it cannot be, may not be, its condition does not hold, it is too large |
 //! | 307, 421 | nothing: another node is the leader; or no leader is known, try again |
-//! | 408, 429 | nothing: its body came too slowly; too many came at once, try again |
+//! | 408, 429 | nothing: its body came too slowly; there are too many at once, also of connections or long answers: try again |
 //! | 500 | nothing: this node has stopped |
 //! | 503, 504 | **unknown**: it may have happened, or may still. Repeat it only with a condition on a version that was read, other than 0 |
 
@@ -45,6 +45,8 @@ const KEY_MAX: usize = 16 << 10;
 /// Bytes of keys and values in the answer to a scan; it ends with the record that makes them so many, and is up to four times as long, since it is
 /// escaped.
 const SCAN_BYTES: usize = 1 << 20;
+/// Scans that are made at once, at most; others wait. The answer to each has some MiB before its length is known, and two are as fast as the processor.
+pub const SCANS_MAX: usize = 8;
 const VERSION: HeaderName = HeaderName::from_static("sapwood-version");
 /// How long a request may wait for a majority.
 pub const PATIENCE: Duration = Duration::from_secs(5);
@@ -157,7 +159,12 @@ pub async fn scan(
     let (state, limit) = (node.state.clone(), reading.limit.unwrap_or(1000).min(10_000));
     let bound = |name| parameter(query.as_deref().unwrap_or_default(), name);
     let (from, to) = (bound("from").unwrap_or_default(), bound("to"));
+    let turn = tokio::time::timeout(PATIENCE, Arc::clone(&node.scans).acquire_owned()).await;
+    let turn =
+        turn.map_err(|_| Failure::new(StatusCode::TOO_MANY_REQUESTS, "too many scans at once: try again"))?;
     let scanned = blocking(move || {
+        // Also when nobody waits for it any more.
+        let _turn = turn;
         let (records, is_more) = state.scan_part(from, to, limit, SCAN_BYTES)?;
         let mut lines = String::new();
         for (key, KvValue { version, value }) in &records {

@@ -1,5 +1,6 @@
 //! The server: routes, the token, TLS, what goes wrong.
 
+use crate::answers::{self, Answers};
 use crate::bodies::{self, Room};
 use crate::connections::Connections;
 use crate::node::Node;
@@ -11,12 +12,16 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
-use axum_server::tls_rustls::RustlsConfig;
+use axum_server::Server;
+use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
+use rustls::ServerConfig;
 use std::fmt::Display;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::net::TcpListener;
 
-/// Bytes of a message of another node, at most: a snapshot's chunk has 3 MiB, and entries come in 256 KiB, or one by one. Programs from before send longer ones.
+/// Bytes of a message of another node, at most: a snapshot's chunk has 256 KiB, and so have entries, or they come one by one. Programs from before send longer ones.
 const MESSAGE_MAX: usize = 64 << 20;
 /// Bytes of messages at once: of some tens of nodes.
 const MESSAGES_MAX: usize = 2 * MESSAGE_MAX;
@@ -107,13 +112,21 @@ fn is_same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
 }
 
+/// With times for requests to come. HTTP/1 alone: one request of a connection is under way at a time, and there is a time for each head.
+fn bounded<A>(server: Server<SocketAddr, A>) -> Server<SocketAddr, A> {
+    let mut server = server.http1_only().first_request_timeout(FIRST_PATIENCE);
+    server.http_builder().http1().header_read_timeout(NEXT_PATIENCE);
+    server
+}
+
 /// Answers requests until Ctrl-C or SIGTERM, then closes.
 pub async fn serve(node: Arc<Node>) -> anyhow::Result<()> {
     let messages = Router::new()
         .route("/raft/append", post(peers::append))
         .route("/raft/snapshot", post(peers::snapshot))
         .route("/raft/vote", post(peers::vote))
-        .layer(middleware::from_fn_with_state(Room::new(MESSAGES_MAX, MESSAGE_MAX), bodies::read))
+        // openraft takes them into a queue.
+        .layer(middleware::from_fn_with_state(Room::new(MESSAGES_MAX, MESSAGE_MAX).kept(), bodies::read))
         .layer(middleware::from_fn_with_state(Arc::clone(&node), peers::receive))
         .layer(DefaultBodyLimit::max(MESSAGE_MAX));
     let rest = Router::new()
@@ -128,6 +141,7 @@ pub async fn serve(node: Arc<Node>) -> anyhow::Result<()> {
         .route("/backup", post(cluster::backup))
         .route("/faults", post(cluster::faults))
         .layer(middleware::from_fn_with_state(Room::new(REQUESTS_MAX, REQUEST_MAX), bodies::read))
+        .layer(middleware::from_fn_with_state(Answers::new(), answers::hold))
         .layer(DefaultBodyLimit::max(REQUEST_MAX));
     let routes = messages
         .merge(rest)
@@ -143,19 +157,19 @@ pub async fn serve(node: Arc<Node>) -> anyhow::Result<()> {
     let listen = node.arguments.listen;
     let connections = Connections::new(routes, node.arguments.connections);
     let serving = async {
+        let listener = TcpListener::bind(listen).await?;
+        answers::end_stalled(&listener)?;
+        let server = Server::<SocketAddr>::from_listener(listener).handle(handle);
         match (&node.arguments.tls_cert, &node.arguments.tls_key) {
             (Some(certificate), Some(key)) => {
                 let tls = RustlsConfig::from_pem_file(certificate, key).await;
                 let tls = tls.with_context(|| format!("reading {}", certificate.display()))?;
-                let mut server = axum_server::bind_rustls(listen, tls).first_request_timeout(FIRST_PATIENCE);
-                server.http_builder().http1().header_read_timeout(NEXT_PATIENCE);
-                server.handle(handle).serve(connections).await?;
+                let mut config = ServerConfig::clone(&tls.get_inner());
+                config.alpn_protocols = vec![b"http/1.1".to_vec()];
+                let tls = RustlsAcceptor::new(RustlsConfig::from_config(Arc::new(config)));
+                bounded(server.acceptor(tls)).serve(connections).await?;
             }
-            _ => {
-                let mut server = axum_server::bind(listen).first_request_timeout(FIRST_PATIENCE);
-                server.http_builder().http1().header_read_timeout(NEXT_PATIENCE);
-                server.handle(handle).serve(connections).await?;
-            }
+            _ => bounded(server).serve(connections).await?,
         }
         anyhow::Ok(())
     };

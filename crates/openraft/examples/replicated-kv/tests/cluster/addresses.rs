@@ -82,11 +82,14 @@ async fn a_node_is_not_added_at_the_address_of_another() {
     let reason = moved.text().await.expect("text");
     assert!(reason.contains(nodes.address(2)) && reason.contains("remove"), "{reason}");
     assert_eq!(put(nodes.address(2)).await.status(), StatusCode::OK, "it is there");
-    // A message for another is not taken; one that does not say for whom it is comes from an older program.
+    // A message for another is not taken, nor one of a cluster without a number; one that does not say for whom it is comes from an older program.
     let post = async |path: &str| nodes.client.post(nodes.url(2, path)).send().await.expect("it answers");
+    let cluster = status["cluster"].as_str().expect("it has a number");
     for path in ["/raft/vote", "/raft/append", "/raft/snapshot"] {
-        assert_eq!(post(&format!("{path}?to=4")).await.status(), StatusCode::MISDIRECTED_REQUEST, "{path}");
-        for path in [path.to_owned(), format!("{path}?to=2")] {
+        for path in [format!("{path}?to=4&cluster={cluster}"), path.to_owned(), format!("{path}?to=2")] {
+            assert_eq!(post(&path).await.status(), StatusCode::MISDIRECTED_REQUEST, "{path}");
+        }
+        for path in [format!("{path}?cluster={cluster}"), format!("{path}?to=2&cluster={cluster}")] {
             let answer = post(&path).await;
             assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "{path}");
             assert!(answer.text().await.expect("text").contains("a message of openraft"), "{path}");
@@ -142,6 +145,37 @@ async fn a_node_with_a_cluster_of_its_own_does_not_join_another() {
     })
     .await;
     assert_eq!(nodes.records(2).await.lines().count(), own.lines().count());
+}
+
+/// It would have a log without the number, and take no message any more once it is upgraded.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_from_before_clusters_had_numbers_is_not_added() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    _ = rustls::crypto::ring::default_provider().install_default();
+    let mut nodes = Nodes::new(&[]);
+    for id in 1..=2 {
+        nodes.start(id, &[]);
+    }
+    nodes.begin(1).await;
+    let mut status = until("it listens", async || nodes.status(2).await).await;
+    status.as_object_mut().and_then(|status| status.remove("cluster")).expect("this one says so");
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            _ = stream.read(&mut [0; 4096]).await;
+            let (text, close) = (status.to_string(), "connection: close");
+            let answer =
+                format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n{close}\r\n\r\n{text}", text.len());
+            _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    let add = nodes.client.put(nodes.url(1, "/cluster/nodes/2")).body(address).send().await;
+    let refused = add.expect("it answers");
+    assert_eq!(refused.status(), StatusCode::CONFLICT);
+    let reason = refused.text().await.expect("text");
+    assert!(reason.contains("upgrade"), "{reason}");
+    nodes.add(2).await;
 }
 
 /// Whoever does not lead does not know who is a member.

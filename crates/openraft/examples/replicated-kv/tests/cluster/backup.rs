@@ -2,6 +2,7 @@
 
 use crate::nodes::{Nodes, until};
 use sapwood::backup::{Directory, Restore};
+use sapwood::{Database, Durability};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_of_one_node_becomes_a_cluster_again() {
@@ -66,7 +67,29 @@ async fn the_last_node_becomes_a_cluster() {
 /// If they do, they are strangers: a majority of the old cluster takes nothing back that the new one has acknowledged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_of_the_old_cluster_are_not_of_the_new_one() {
+    old_nodes_are_strangers(Nodes::cluster(&[]).await).await;
+}
+
+/// Also if the old cluster was begun by a program from before they had numbers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_of_an_old_cluster_without_a_number_are_not_of_the_new_one() {
     let mut nodes = Nodes::cluster(&[]).await;
+    for id in nodes.ids() {
+        nodes.kill(id);
+        let db = Database::builder().memory(16 << 20).open(nodes.directory(id).join("node.db"));
+        let kept = db.expect("opens").keyspace("node").expect("it is there");
+        assert!(kept.get("cluster").expect("reads").is_some());
+        kept.with_durability(Durability::Immediate).remove("cluster").expect("removes");
+    }
+    for id in nodes.ids() {
+        nodes.start(id, &[]);
+    }
+    let leader = nodes.leader().await;
+    assert!(nodes.status(leader).await.expect("it answers")["cluster"].is_null());
+    old_nodes_are_strangers(nodes).await;
+}
+
+async fn old_nodes_are_strangers(mut nodes: Nodes) {
     let leader = nodes.leader().await;
     let client = nodes.client.clone();
     let put = async |url: String| client.put(url).body("1892").send().await.expect("it answers").status();
@@ -93,4 +116,18 @@ async fn nodes_of_the_old_cluster_are_not_of_the_new_one() {
     let add = nodes.client.put(nodes.url(last, &format!("/cluster/nodes/{}", old[0])));
     let added = add.body(nodes.address(old[0]).to_owned()).send().await.expect("it answers");
     assert_eq!(added.status(), reqwest::StatusCode::CONFLICT);
+}
+
+/// Without a state there is nothing to begin with, and the node stays what it was: it may join a cluster.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_cluster_that_cannot_begin_changes_nothing() {
+    _ = rustls::crypto::ring::default_provider().install_default();
+    let mut nodes = Nodes::new(&[]);
+    nodes.start(1, &[]);
+    nodes.begin(1).await;
+    assert_eq!(nodes.run_to_end_with(2, &["--force-new-cluster"]).code(), Some(1));
+    nodes.start(2, &[]);
+    let status = until("it listens", async || nodes.status(2).await).await;
+    assert!(status["cluster"].is_null(), "{status}");
+    nodes.add(2).await;
 }

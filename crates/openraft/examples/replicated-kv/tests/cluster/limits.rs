@@ -263,10 +263,116 @@ async fn addresses_where_nobody_reaches_a_node_are_refused() {
     let mut nodes = Nodes::new(&[]);
     nodes.start(1, &[]);
     nodes.begin(1).await;
-    for address in ["0.0.0.0:7000", "[::]:7000", "127.0.0.1:0"] {
+    for address in
+        ["0.0.0.0:7000", "[::]:7000", "127.0.0.1:0", "127.0.0.1", "node-2", "http://127.0.0.1:7000"]
+    {
         let put = nodes.client.put(nodes.url(1, "/cluster/nodes/2")).body(address).send().await;
         assert_eq!(put.expect("it answers").status(), StatusCode::BAD_REQUEST, "{address}");
     }
-    let status = nodes.run_to_end_with(2, &["--address", "0.0.0.0:7000"]);
-    assert_eq!(status.code(), Some(1));
+    for address in ["0.0.0.0:7000", "127.0.0.1"] {
+        let status = nodes.run_to_end_with(2, &["--address", address]);
+        assert_eq!(status.code(), Some(1), "{address}");
+    }
+    // Where it is not itself it does not begin a cluster, whose only member would be there.
+    for (id, address) in [(3, "127.0.0.1:1".to_owned()), (4, nodes.address(1).to_owned())] {
+        nodes.start(id, &["--address", &address]);
+        until("it listens", async || nodes.status(id).await).await;
+        let begun = nodes.client.post(nodes.url(id, "/cluster/init")).send().await.expect("it answers");
+        assert_eq!(begun.status(), StatusCode::CONFLICT, "{address}");
+        assert!(nodes.status(id).await.expect("it answers")["cluster"].is_null());
+    }
+}
+
+/// Clients that keep their connections have some of the places, and the other nodes have the rest.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_do_not_keep_the_other_nodes_out() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    _ = rustls::crypto::ring::default_provider().install_default();
+    let mut nodes = Nodes::new(&["--connections", "40"]);
+    nodes.start(1, &[]);
+    nodes.begin(1).await;
+    let ask = async |what: &str| {
+        let mut stream = tokio::net::TcpStream::connect(nodes.address(1)).await.expect("connects");
+        let request = format!("{what} HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.expect("sends");
+        let mut answer = [0; 12];
+        let answered = stream.read_exact(&mut answer).await;
+        (stream, answered.ok().map(|_| String::from_utf8_lossy(&answer).into_owned()))
+    };
+    let (mut let_in, mut refused) = (Vec::new(), 0);
+    for _ in 0..60 {
+        match ask("GET /status").await {
+            (stream, Some(status)) if status == "HTTP/1.1 200" => let_in.push(stream),
+            (_, Some(status)) => {
+                assert_eq!(status, "HTTP/1.1 429");
+                refused += 1;
+            }
+            (_, None) => panic!("it was closed without an answer"),
+        }
+    }
+    assert!((20..=30).contains(&let_in.len()), "{} were let in", let_in.len());
+    assert_eq!(let_in.len() + refused, 60);
+    // It says so to messages for others.
+    let mut messages = Vec::new();
+    for number in 0..5 {
+        let (stream, status) = ask("POST /raft/vote?to=9").await;
+        assert_eq!(status.as_deref(), Some("HTTP/1.1 421"), "message {number}");
+        messages.push(stream);
+    }
+    drop(let_in);
+    until("clients are let in again", async || (ask("GET /status").await.1? == "HTTP/1.1 200").then_some(()))
+        .await;
+}
+
+/// What waits for clients that read nothing has a bound, and a time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_that_nobody_reads_are_bounded() {
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpSocket;
+    _ = rustls::crypto::ring::default_provider().install_default();
+    let mut nodes = Nodes::new(&[]);
+    nodes.start(1, &[]);
+    nodes.begin(1).await;
+    // Escaped they have 6.4 MB, which the buffers of the kernel do not take.
+    for key in ["a", "b"] {
+        let put = nodes.client.put(nodes.url(1, &format!("/records/{key}"))).body(vec![0xFF; 800_000]);
+        assert_eq!(put.send().await.expect("it answers").status(), StatusCode::OK);
+    }
+    let mut stalled = Vec::new();
+    for _ in 0..30 {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.set_recv_buffer_size(8 << 10).expect("sets");
+        let mut stream = socket.connect(nodes.address(1).parse().expect("one")).await.expect("connects");
+        stream.write_all(b"GET /records?read=own HTTP/1.1\r\nhost: a\r\n\r\n").await.expect("sends");
+        stalled.push(stream);
+    }
+    let get = async |path: &str| {
+        let get = nodes.client.get(nodes.url(1, path)).timeout(Duration::from_secs(20)).send().await;
+        get.expect("it answers").status()
+    };
+    until("there is no more room", async || {
+        (get("/records?read=own").await == StatusCode::TOO_MANY_REQUESTS).then_some(())
+    })
+    .await;
+    assert_eq!(get("/records/c?read=own").await, StatusCode::NOT_FOUND, "short ones need none");
+    until("there is room again", async || (get("/records?read=own").await == StatusCode::OK).then_some(()))
+        .await;
+}
+
+/// There, one connection has any number of requests at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn http_2_is_not_spoken() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    _ = rustls::crypto::ring::default_provider().install_default();
+    let mut nodes = Nodes::new(&[]);
+    nodes.start(1, &[]);
+    nodes.begin(1).await;
+    let mut stream = tokio::net::TcpStream::connect(nodes.address(1)).await.expect("connects");
+    let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    let begin = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".as_slice(), &settings].concat();
+    stream.write_all(&begin).await.expect("sends");
+    let mut answer = Vec::new();
+    let end = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut answer)).await;
+    end.expect("it ends").ok();
+    assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 4"), "{answer:?}");
 }

@@ -3,7 +3,8 @@
 use crate::nodes::{Nodes, until};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use reqwest::{Certificate, Client, StatusCode};
-use std::net::TcpListener;
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -108,6 +109,22 @@ async fn a_cluster_speaks_tls_and_asks_for_the_token() {
     let plain =
         client(None).get(url(0, "/status").replace("https", "http")).bearer_auth("a secret").send().await;
     plain.expect_err("it does not answer without TLS");
+    let (certificate, address) =
+        (AsRef::<rcgen::Certificate>::as_ref(&own).der().clone(), addresses[0].clone());
+    let agreed = tokio::task::spawn_blocking(move || {
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate).expect("it is one");
+        let mut config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let name = "127.0.0.1".try_into().expect("a name");
+        let mut connection = ClientConnection::new(config.into(), name).expect("a connection");
+        let mut stream = TcpStream::connect(address).expect("connects");
+        while connection.is_handshaking() {
+            connection.complete_io(&mut stream).expect("agrees");
+        }
+        connection.alpn_protocol().map(<[u8]>::to_vec)
+    });
+    assert_eq!(agreed.await.expect("no panic").as_deref(), Some(b"http/1.1".as_slice()), "of both");
 }
 
 /// A node that was to speak TLS does not speak without.
