@@ -2,7 +2,7 @@
 
 use crate::lock::Mutex;
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
@@ -78,7 +78,15 @@ pub(crate) fn events_of(work: impl FnOnce()) -> Vec<String> {
     EVENTS.take()
 }
 
+/// Does something while each report of an error panics, in this thread.
+pub(crate) fn while_errors_panic(work: impl FnOnce()) {
+    PANICS.set(true);
+    work();
+    PANICS.set(false);
+}
+
 thread_local! {
+    static PANICS: Cell<bool> = const { Cell::new(false) };
     static EVENTS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -101,6 +109,10 @@ impl tracing::Subscriber for Collecting {
         let mut text = Text(format!("{}", event.metadata().level()));
         event.record(&mut text);
         EVENTS.with_borrow_mut(|events| events.push(text.0));
+        assert!(
+            *event.metadata().level() > tracing::Level::ERROR || !PANICS.get(),
+            "in the subscriber, for this test"
+        );
     }
 
     fn enter(&self, _: &tracing::span::Id) {}

@@ -73,7 +73,8 @@ impl Stalls {
     pub fn are_too_many(&self) -> bool {
         self.timeouts() >= TIMEOUTS_MAX as u64 && {
             let recent = self.recent.lock();
-            recent.len() == TIMEOUTS_MAX && recent.front().is_some_and(|at| at.elapsed() < TIMEOUTS_SPAN)
+            let (Some(first), Some(last)) = (recent.front(), recent.back()) else { return false };
+            recent.len() == TIMEOUTS_MAX && are_too_close(*first, *last, Instant::now())
         }
     }
 
@@ -86,6 +87,11 @@ impl Stalls {
     pub fn grace(&self) -> Duration {
         self.timeout.min(GRACE)
     }
+}
+
+/// Whether sets that were cancelled, the first and the last of as many as are too many, are within the span, and the last not as long ago.
+fn are_too_close(first: Instant, last: Instant, now: Instant) -> bool {
+    last.duration_since(first) < TIMEOUTS_SPAN && now.duration_since(last) < TIMEOUTS_SPAN
 }
 
 /// One wait.
@@ -167,7 +173,7 @@ impl Watch<'_> {
 }
 
 /// Reports, and survives a subscriber that panics.
-fn quietly(report: impl FnOnce()) {
+pub(crate) fn quietly(report: impl FnOnce()) {
     _ = catch_unwind(AssertUnwindSafe(report));
 }
 
@@ -299,6 +305,16 @@ mod tests {
         assert!(!watch.has_timed_out(|| panic!("too early for a report")));
         watch.note(Duration::from_secs(6), Vec::new);
         assert_eq!(stalls.count(), 3, "another one");
+    }
+
+    #[test]
+    fn ordinary_calls_are_made_for_as_long_after_the_last_of_too_many() {
+        let first = Instant::now();
+        let after = |seconds| first + Duration::from_secs(seconds);
+        assert!(are_too_close(first, after(3590), after(3601)), "an hour from the first is over");
+        assert!(are_too_close(first, after(3590), after(7000)));
+        assert!(!are_too_close(first, after(3590), after(7190)));
+        assert!(!are_too_close(first, after(3600), after(3601)), "they came too seldom");
     }
 
     #[test]

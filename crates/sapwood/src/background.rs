@@ -14,6 +14,7 @@ pub(crate) mod expire;
 pub(crate) mod flush;
 pub(crate) mod garbage_collection;
 pub(crate) mod idle;
+pub(crate) mod live_nodes;
 pub(crate) mod pacing;
 pub(crate) mod pick;
 pub(crate) mod portions;

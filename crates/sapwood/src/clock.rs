@@ -3,6 +3,7 @@
 //! Invariant: it never goes back, whatever the system's clock does, so that nothing comes to life again. What the manifest has
 //! seen of it counts too ([`crate::version::Version::clock`]).
 
+use crate::expiry::LAST;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -54,10 +55,11 @@ impl fmt::Debug for Clock {
     }
 }
 
-/// Whole milliseconds since 1970; none before.
+/// Whole milliseconds since 1970; none before, and no more than stamps have room for: the manifest has times, and there are numbers that it does
+/// not have.
 fn millis(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    u64::try_from(since.as_millis()).map_or(LAST, |millis| millis.min(LAST))
 }
 
 #[cfg(test)]
@@ -77,5 +79,7 @@ mod tests {
         assert_eq!(clock.now(), 5001);
         let before_1970 = ClockSource(Arc::new(|| UNIX_EPOCH - Duration::from_secs(1)));
         assert_eq!(Clock::new(before_1970, 0).now(), 0);
+        let absurd = ClockSource(Arc::new(|| UNIX_EPOCH + Duration::from_secs(1 << 60)));
+        assert_eq!(Clock::new(absurd, 0).now(), LAST);
     }
 }

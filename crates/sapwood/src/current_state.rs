@@ -5,7 +5,9 @@
 //! 1. Newest wins: active OPQ, then frozen OPQ, then tree. Operands are laid over what is older ([`crate::merging`]).
 //! 2. A state is immutable, except that its active queue grows.
 //! 3. `visible` never exceeds what the queues and trees of the current state contain.
-//! 4. Readers take no lock here.
+//! 4. A reader's view is a state, and a number up to which that state contains everything. So both are loaded while the state stays: a
+//!    number that was loaded later would be of commits that are only in the next.
+//! 5. Readers take no lock here.
 
 use crate::cache::pager::Pager;
 use crate::error::Result;
@@ -168,6 +170,8 @@ pub(crate) fn lay(merging: Option<&Merging>, operands: &[Bytes], tree: Option<&[
 pub(crate) struct CurrentState {
     state: ArcSwap<State>,
     visible: AtomicU64,
+    /// Odd while the state and `visible` are replaced together.
+    replacements: AtomicU64,
     pub pager: Arc<Pager>,
     /// Where scans need not look.
     pub empty_ranges: EmptyRanges,
@@ -180,6 +184,7 @@ impl CurrentState {
         Self {
             state: ArcSwap::from_pointee(state),
             visible: AtomicU64::new(visible),
+            replacements: AtomicU64::new(0),
             pager,
             empty_ranges: EmptyRanges::default(),
         }
@@ -200,6 +205,33 @@ impl CurrentState {
         _ = self.state.rcu(next);
     }
 
+    /// Replaces the state, and the newest operation that readers may see: none sees the one without the other. For one thread at a
+    /// time, and short: readers wait.
+    pub fn replace_up_to(&self, seq: SeqNo, next: impl FnMut(&Arc<State>) -> State) {
+        self.replacements.fetch_add(1, Ordering::AcqRel);
+        self.set_visible(seq);
+        self.replace(next);
+        self.replacements.fetch_add(1, Ordering::Release);
+    }
+
+    /// Begins to load what must belong together.
+    #[inline]
+    fn begin(&self) -> u64 {
+        loop {
+            let replacements = self.replacements.load(Ordering::Acquire);
+            if replacements.is_multiple_of(2) {
+                return replacements;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Whether what was loaded since belongs together.
+    #[inline]
+    fn is_still(&self, begun: u64) -> bool {
+        self.replacements.load(Ordering::Acquire) == begun
+    }
+
     /// The newest operation that readers may see.
     pub fn visible(&self) -> SeqNo {
         self.visible.load(Ordering::Acquire)
@@ -215,13 +247,15 @@ impl CurrentState {
     }
 
     /// The same; `between` runs between the loads of the state and of the number. A commit that came behind an ingestion must not be
-    /// seen in a state without the ingested records.
+    /// seen in a state without the ingested records; one to a keyspace not in a state without it; and of one in the next queue this
+    /// state has nothing.
     pub fn view_while(&self, mut between: impl FnMut()) -> (Arc<State>, SeqNo) {
         loop {
+            let begun = self.begin();
             let state = self.load_full();
             between();
             let seq = self.visible();
-            if self.load().ingested == state.ingested {
+            if Arc::ptr_eq(&self.load(), &state) && self.is_still(begun) {
                 return (state, seq);
             }
         }
@@ -241,11 +275,12 @@ impl CurrentState {
         mut between: impl FnMut(),
     ) -> Result<Option<Value>> {
         loop {
+            let begun = self.begin();
             let state = self.load();
             between();
             let seq = self.visible();
             let is_whole = || self.load().ingested == state.ingested;
-            if !state.version.has_merging || is_whole() {
+            if (!state.version.has_merging || is_whole()) && self.is_still(begun) {
                 state.version.check_there(keyspace)?;
                 return state.get(&self.pager, keyspace, key, seq);
             }

@@ -26,7 +26,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub(crate) const STAMP: usize = 6;
 
 /// The last time that a stamp has room for, in milliseconds (ms) since 1970: in the year 10889. What expires later never does.
-const LAST: u64 = (1 << (8 * STAMP)) - 1;
+pub(crate) const LAST: u64 = (1 << (8 * STAMP)) - 1;
 
 /// When a record expires.
 ///

@@ -3,11 +3,13 @@
 //! Invariants:
 //! 1. Once writes are refused, they are refused until the database is opened again, and the first cause is what callers
 //!    are told.
-//! 2. A thread that waits for something that will not come any more is woken when writes begin to be refused.
+//! 2. Nothing that reports it stands in the way of that: the report comes last, and never unwinds.
+//! 3. A thread that waits for something that will not come any more is woken when writes begin to be refused.
 
 use crate::error::{Error, Result};
 use crate::lock_order::{RankedMutex, rank};
 use psync::Process;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// See the module.
@@ -72,8 +74,8 @@ impl Health {
     /// Refuses all writes from now on, since it is unknown what the failed one left behind.
     pub fn poison(&self, cause: &Error) {
         let mut first = self.cause.lock();
-        if first.is_none() {
-            tracing::error!(%cause, path = %self.path, "writes are refused from now on");
+        let is_first = first.is_none();
+        if is_first {
             *first = Some(match cause {
                 Error::Poisoned { .. } | Error::Closed | Error::Gone { .. } | Error::Forked { .. } => {
                     cause.clone()
@@ -84,12 +86,22 @@ impl Health {
         }
         drop(first);
         (self.wake)();
+        // To close a database is no error.
+        if is_first && !matches!(cause, Error::Closed) {
+            quietly(|| tracing::error!(%cause, path = %self.path, "writes are refused from now on"));
+        }
     }
 
     /// Whether writes are refused because the database was closed.
     pub fn is_closed(&self) -> bool {
         matches!(*self.cause.lock(), Some(Error::Closed))
     }
+}
+
+/// Reports, and survives a subscriber that panics, for instance where standard error cannot be written: the thread may be panicking already, or
+/// others wait for it.
+pub(crate) fn quietly(report: impl FnOnce()) {
+    _ = catch_unwind(AssertUnwindSafe(report));
 }
 
 /// Poisons the database if the current thread panics while this guard exists. The thread's work is half done in
@@ -120,6 +132,9 @@ mod tests {
     use super::*;
     use std::sync::Arc;
     use std::sync::atomic::AtomicUsize;
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::subscriber::with_default;
+    use tracing::{Event, Metadata, Subscriber};
 
     fn health() -> (Health, Arc<AtomicUsize>) {
         let woken = Arc::new(AtomicUsize::new(0));
@@ -137,6 +152,54 @@ mod tests {
         let Err(Error::Poisoned { cause }) = health.check_writable() else { panic!("writes are accepted") };
         assert!(cause.contains("the first") && !health.is_closed(), "{cause}");
         assert_eq!(woken.load(Ordering::Relaxed), 2);
+    }
+
+    /// Counts events, and panics then.
+    struct Panicking(Arc<AtomicUsize>);
+
+    impl Subscriber for Panicking {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+        fn event(&self, _: &Event<'_>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            panic!("standard error cannot be written");
+        }
+
+        fn enter(&self, _: &Id) {}
+
+        fn exit(&self, _: &Id) {}
+    }
+
+    /// It unwound with writes still accepted; in a thread that panicked already it ended the process.
+    #[test]
+    fn a_report_that_panics_stands_in_the_way_of_nothing() {
+        let events = Arc::new(AtomicUsize::new(0));
+        let with_subscriber = |work: &dyn Fn()| with_default(Panicking(Arc::clone(&events)), work);
+        let (closed, _) = health();
+        with_subscriber(&|| closed.poison(&Error::Closed));
+        assert!(closed.is_closed() && events.load(Ordering::Relaxed) == 0, "to close a database is no error");
+        let (poisoned, woken) = health();
+        with_subscriber(&|| poisoned.poison(&Error::corrupt("data", 0, "something", "", "")));
+        assert!(matches!(poisoned.check_writable(), Err(Error::Poisoned { .. })));
+        assert_eq!((woken.load(Ordering::Relaxed), events.load(Ordering::Relaxed)), (1, 1));
+        let (panicked, woken) = health();
+        let panics = || {
+            let _panicked = Panicked::watch(&panicked, "a thread");
+            panic!("for this test");
+        };
+        catch_unwind(AssertUnwindSafe(|| with_subscriber(&panics))).unwrap_err();
+        assert!(matches!(panicked.check_writable(), Err(Error::Poisoned { .. })));
+        assert_eq!((woken.load(Ordering::Relaxed), events.load(Ordering::Relaxed)), (1, 2));
     }
 
     #[test]

@@ -35,7 +35,7 @@
 //!
 //! # Reading
 //! Ask for many keys at once wherever you can: [`Keyspace::multi_get`] (and [`multi_range`](Keyspace::multi_range)) costs one parallel read for each level of the
-//! tree, whatever the number of keys. [`Keyspace::range`] reads ahead in parallel. A [`Cursor`] moves in both directions, and
+//! tree and as many nodes as a parallel read has ([`Builder::pio_max`]). [`Keyspace::range`] reads ahead in parallel. A [`Cursor`] moves in both directions, and
 //! [`Keyspace::count`] counts the records of a range, [`Keyspace::range_estimate`] without reading them.
 //!
 //! ```
@@ -266,14 +266,14 @@
 //! | value | 16 MiB, a quarter of [`Builder::segment_span`], and a sixteenth of the memory budget (at least 1 MiB, less 64 KiB) |
 //! | large value ([`Database::large_values`]) | 1 TiB |
 //! | batch | a sixth of the memory budget less 64 bytes for each change, or a sixteenth (at least 1 MiB) if that is more; at most 60 MiB. One that is larger than the sixteenth waits for a flush |
-//! | writes of a transaction | a sixteenth of the memory budget (at least 1 MiB, at most 60), and an eighth of the memory budget (at least 2 MiB) with some 128 bytes for each |
+//! | writes of a transaction | a sixteenth of the memory budget (at least 1 MiB, at most 60), and an eighth of the memory budget (at least 2 MiB, at most 120) with some 128 bytes for each |
 //! | name of a keyspace | 1 to 255 bytes, no control characters |
 //! | metadata of a keyspace | 4096 bytes |
 //! | an operand that is [merged](merge) | as a value |
 //! | what operands make of a value, and those that wait for one | 16 MiB, and a quarter of [`Builder::segment_span`], whatever the memory budget |
 //! | time at which a record expires | 1970 to 10889, in milliseconds |
 //! | one call of [`Keyspace::ingest`] | 8 GiB of keys and values |
-//! | memory budget | at least 4 MiB |
+//! | memory budget | 4 MiB to 4 TiB |
 //!
 //! # Tuning
 //! There is little to set, since what can be measured is not an option. In this order:

@@ -77,6 +77,8 @@ ranks! {
     FlushProgress,
     /// Segments, or dropped trees, that could not be read.
     Unreadable,
+    /// The nodes of the segments that are emptied next.
+    LiveNodes,
     /// The log: one group of commits at a time.
     Log,
     /// Threads that wait for the lock of commits that need no sync. Its holder may let go of it with the log locked.

@@ -9,6 +9,7 @@ pub(crate) mod cleanse;
 pub(crate) mod cleansing_cursor;
 pub(crate) mod cleansing_prefetch;
 pub(crate) mod fan;
+mod keys;
 pub(crate) mod lookup;
 pub(crate) mod merge;
 pub(crate) mod merge_runs;

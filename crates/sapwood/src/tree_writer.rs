@@ -91,8 +91,11 @@ impl TreeWriter {
         self.file.get().map_or(0, |file| file.bytes_written())
     }
 
-    /// Drops the writer. Nothing is written from now on.
-    pub fn close(&self) {
-        *self.lock_in_turn() = None;
+    /// Waits for the thread that has the writer, does some last work, and drops the writer. Nothing is written from now on.
+    pub fn close_behind<T>(&self, last: impl FnOnce() -> T) -> T {
+        let mut writer = self.lock_in_turn();
+        let done = last();
+        *writer = None;
+        done
     }
 }

@@ -312,6 +312,12 @@ impl Version {
         if self.has_merging { self.trees.get(&id)?.merging.as_ref() } else { None }
     }
 
+    /// Returns an error if a keyspace is compressed in a way that this program was built without: what cannot be read because of that is not
+    /// damaged.
+    pub fn check_compression(&self) -> crate::error::Result<()> {
+        self.trees.iter().try_for_each(|(_, tree)| tree.compressor.compression.check())
+    }
+
     /// Returns an error if the keyspace of this id was dropped. One that comes later is there, and empty.
     pub fn check_there(&self, id: KeyspaceId) -> crate::error::Result<()> {
         if !self.has_dropped() || self.trees.contains(&id) || id.0 > self.last_keyspace {

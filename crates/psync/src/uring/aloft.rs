@@ -5,6 +5,7 @@ use super::{BEGUN_MAX, LEFT_BYTES, LEFT_MAX, Rings, entry};
 use crate::AlignedBuffer;
 use crate::error::Unreturned;
 use crate::ring::{Exit, Ring};
+use crate::stall::quietly;
 use crate::transfer::{Flying, Landing};
 use std::io;
 use std::sync::Arc;
@@ -118,7 +119,6 @@ impl Aloft {
             }
         };
         let waited = watch.waited();
-        tracing::error!(?waited, "the kernel does not let go of reads: their buffers are not used again");
         let mut buffers = Vec::new();
         for index in progress.pending.iter().filter(|index| *index < progress.submitted) {
             if let Some(landing) = set.get_mut(index) {
@@ -130,6 +130,9 @@ impl Aloft {
             Some(exit) => rings.pin(Pinned { exit, buffers }),
             None => buffers.into_iter().for_each(std::mem::forget),
         }
+        quietly(|| {
+            tracing::error!(?waited, "the kernel does not let go of reads: their buffers are not used again");
+        });
     }
 
     /// Waits until nothing is in flight, and returns the reads, each tried once.

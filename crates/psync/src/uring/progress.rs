@@ -5,7 +5,7 @@
 use super::PIECE;
 use crate::busy_wait::Turn;
 use crate::ring::{Exit, Ring};
-use crate::stall::{Pending, Stalls, Watch, described, request};
+use crate::stall::{Pending, Stalls, Watch, described, quietly, request};
 use crate::transfer::{Landing, Transfer};
 use std::io;
 use std::time::{Duration, Instant};
@@ -246,12 +246,14 @@ impl Progress {
     /// Whether the whole set went through the ring, so that the ring can be reused.
     pub fn is_sound(&self, len: usize) -> bool {
         if let Some(error) = &self.broken {
-            tracing::error!(%error, "io_uring failed; the set is carried out otherwise");
+            quietly(|| tracing::error!(%error, "io_uring failed; the set is carried out otherwise"));
         }
         if self.is_suspect {
-            tracing::error!(
-                "a ring of io_uring reported what nobody waited for, or was cancelled: it is closed"
-            );
+            quietly(|| {
+                tracing::error!(
+                    "a ring of io_uring reported what nobody waited for, or was cancelled: it is closed"
+                );
+            });
         }
         self.broken.is_none() && !self.is_suspect && self.submitted == len && self.completed == len
     }

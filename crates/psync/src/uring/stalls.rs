@@ -2,11 +2,12 @@
 //! given back too early.
 
 use super::*;
-use crate::completion_faults::{Fate, Faults, events_of};
+use crate::completion_faults::{Fate, Faults, events_of, while_errors_panic};
 use crate::{BufferPool, Error};
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -213,6 +214,24 @@ fn buffers_that_the_kernel_does_not_let_go_of_are_pinned() {
             assert!(began.elapsed() < Duration::from_secs(20), "it does not come back");
         }
         assert_eq!(uring.rings.pinned_count.load(Relaxed), 0);
+    }
+}
+
+/// The subscriber unwound with the buffers still in the set, and they went back to the pool.
+#[test]
+fn buffers_are_pinned_before_that_is_reported() {
+    for uring in each(TIMEOUT, |_| Fate::Lost) {
+        let (file, pool) = (filled(3), BufferPool::new(1 << 20));
+        let held = uring.rings.idle.lock()[0].held_open();
+        let begun = uring.begin(landings(&file, &pool, 3)).ok().unwrap();
+        let is_last = |event: &String| event.contains("their buffers are not used again");
+        let told = events_of(|| {
+            while_errors_panic(|| _ = catch_unwind(AssertUnwindSafe(|| drop(begun.land()))));
+        });
+        assert!(told.iter().any(is_last), "{told:?}");
+        assert_eq!(pool.idle_bytes(), 0, "the kernel may still write to them");
+        drop(uring);
+        drop(held);
     }
 }
 

@@ -14,12 +14,15 @@ use crate::background::context::WorkContext;
 use crate::background::expire::Expirer;
 use crate::background::garbage_collection;
 use crate::background::garbage_collection::{Failed, GcUrgency, Reading, Spared};
+use crate::background::live_nodes::LiveNodes;
 use crate::background::portions::{PORTION, portion};
 use crate::background::unreadable::Unreadable;
 use crate::error::{Error, Result};
 use crate::flow::memory::Need;
 use crate::publish::{PublishContext, TreesChange};
 use crate::spans::span;
+use crate::storage::mapping_table::Address;
+use crate::storage::node::NodeId;
 use crate::storage::writer::Writer;
 use crate::version::Version;
 use crate::version::builder::VersionBuilder;
@@ -35,12 +38,19 @@ pub(crate) struct Collector {
     /// The length of the data file, in granules, at which moving its end made it no shorter; or 0.
     stuck_end: AtomicU32,
     pub expirer: Expirer,
+    live: LiveNodes,
 }
 
 impl Collector {
     pub fn new(ctx: Arc<WorkContext>) -> Self {
         let expirer = Expirer::new(Arc::clone(&ctx));
-        Self { ctx, unreadable: Unreadable::default(), stuck_end: AtomicU32::new(0), expirer }
+        Self {
+            ctx,
+            unreadable: Unreadable::default(),
+            stuck_end: AtomicU32::new(0),
+            expirer,
+            live: LiveNodes::default(),
+        }
     }
 
     fn spared(&self) -> Spared {
@@ -134,8 +144,12 @@ impl Collector {
             if victims.is_empty() {
                 return Ok(false);
             }
-            let emptied = match self.empty(writer, &base, &victims, Reading::Together) {
-                Err(Failed::Reading(..)) => self.empty(writer, &base, &victims, Reading::OneByOne),
+            let nodes = self.live.of(&base, &victims, |budget| match of_end {
+                true => self.at_the_end(&base, urgency, budget, &spared),
+                false => garbage_collection::poorest(&base, urgency, budget, &spared),
+            });
+            let emptied = match self.empty(writer, &base, &nodes, Reading::Together) {
+                Err(Failed::Reading(..)) => self.empty(writer, &base, &nodes, Reading::OneByOne),
                 done => done,
             };
             match emptied {
@@ -175,18 +189,18 @@ impl Collector {
         self.stuck_end.store(if is_stuck { self.ctx.space.slots.next() } else { 0 }, Relaxed);
     }
 
-    /// Copies the live nodes of these segments.
+    /// Copies these nodes, all that are live of some segments.
     fn empty(
         &self,
         writer: &mut Writer,
         base: &Arc<Version>,
-        victims: &[u64],
+        nodes: &[(NodeId, Address)],
         reading: Reading,
     ) -> std::result::Result<(), Failed> {
-        span!("collect", segments = victims.len());
+        span!("collect", nodes = nodes.len());
         let report = |bytes| self.ctx.progress.copied(bytes);
         let mut builder = VersionBuilder::begin(Arc::clone(base), &self.ctx.pager, writer).reporting(&report);
-        garbage_collection::evacuate(&mut builder, victims, reading)?;
+        garbage_collection::copy(&mut builder, nodes, reading)?;
         let bytes = builder.bytes();
         self.ctx.publisher.commit_version(builder, TreesChange::Same).map_err(Failed::Other)?;
         self.ctx.flush.counters.collected_bytes.fetch_add(bytes, Relaxed);
@@ -208,10 +222,12 @@ impl Collector {
             let base = Arc::clone(&self.ctx.state.load().version);
             let some = garbage_collection::oldest(&base, from..=last, portion(base.live_bytes()));
             let Some(end) = some.last() else { break };
+            let next = |budget| garbage_collection::oldest(&base, from..=last, budget);
+            let nodes = self.live.of(&base, &some, next);
             from = end + 1;
             // What cannot be read harms nothing else.
             let unread =
-                self.ctx.or_poison(|| match self.empty(writer, &base, &some, Reading::Together) {
+                self.ctx.or_poison(|| match self.empty(writer, &base, &nodes, Reading::Together) {
                     Err(Failed::Reading(_, error)) => Ok(Some(error)),
                     Err(Failed::Other(error)) => Err(error),
                     Ok(()) => Ok(None),

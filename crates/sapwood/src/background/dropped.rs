@@ -11,36 +11,46 @@ use crate::operation::{KeyRange, KeyspaceId};
 use crate::publish::TreesChange;
 use crate::storage::writer::Writer;
 use crate::tree::remove_blocks::drop_blocks;
-use crate::version::Version;
 use crate::version::builder::VersionBuilder;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+/// Trees of which nodes are read that one edit takes apart (count): one read after the other, while the writer is held.
+const READ_MAX: usize = 256;
+
 impl WorkContext {
-    /// Takes dropped trees apart, on a full disk with the reserve, until there are none or `is_wanted` says that other work
-    /// waits.
-    pub fn take_dropped_apart(&self, mut is_wanted: impl FnMut() -> bool) -> Result<()> {
+    /// Takes a portion of dropped trees apart, on a full disk with the reserve.
+    pub fn take_portion_apart(&self) -> Result<()> {
         self.space.with_reserve(|| {
-            while self.has_dropped_trees() && !is_wanted() {
-                let mut guard = self.writer.lock(Need::default())?;
-                self.or_poison(|| self.take_some_apart(guard.get()?))?;
-            }
-            Ok(())
+            let mut guard = self.writer.lock(Need::default())?;
+            self.or_poison(|| self.take_some_apart(guard.get()?))
         })?;
         // There may be space to give back.
         self.flush.notify();
         Ok(())
     }
 
-    /// Takes all dropped trees apart, also those that are left alone, on a full disk with the reserve. Returns the first error in
-    /// reading one: it keeps no other from being taken apart.
+    /// Takes dropped trees apart, on a full disk with the reserve, until there are none.
+    pub fn take_dropped_apart(&self) -> Result<()> {
+        while self.has_dropped_trees() {
+            self.take_portion_apart()?;
+        }
+        Ok(())
+    }
+
+    /// Takes the trees apart that are dropped now, also those that are left alone, on a full disk with the reserve. Returns the first
+    /// error in reading one: it keeps no other from being taken apart.
     pub fn take_all_apart(&self) -> Result<Option<Error>> {
-        let (mut unread, mut first) = (BTreeSet::new(), None);
+        let mut first = None;
+        // Those that are dropped meanwhile are not waited for, or this might never end.
+        let mut left: BTreeSet<_> = self.state.load().version.dropped.iter().map(|(id, _)| id).collect();
         self.space.with_reserve(|| {
-            while let Some(keyspace) = first_but(&self.state.load().version, &unread) {
+            while !left.is_empty() {
                 let mut guard = self.writer_unless_closing()?;
-                if let Some(error) = self.or_poison(|| self.take_apart(guard.get()?, keyspace))? {
-                    unread.insert(keyspace);
+                let done = self.or_poison(|| self.take_apart(guard.get()?, &left))?;
+                left.retain(|keyspace| self.state.load().version.dropped.contains(keyspace));
+                if let Err((keyspace, error)) = done {
+                    left.remove(&keyspace);
                     first.get_or_insert(error);
                 }
             }
@@ -52,40 +62,54 @@ impl WorkContext {
 
     /// Whether dropped trees still have nodes, as far as they can be read.
     pub fn has_dropped_trees(&self) -> bool {
-        self.next_dropped(&self.state.load().version).is_some()
-    }
-
-    /// The next tree to take apart.
-    fn next_dropped(&self, version: &Version) -> Option<KeyspaceId> {
-        if version.dropped.len() == 0 {
-            return None;
+        let version = &self.state.load().version;
+        version.dropped.len() > 0 && {
+            let left_alone: BTreeSet<_> = self.unreadable_trees.now();
+            version.dropped.iter().any(|(keyspace, _)| !left_alone.contains(&keyspace))
         }
-        first_but(version, &self.unreadable_trees.now())
     }
 
-    /// Drops some nodes of a dropped tree.
+    /// Drops some nodes of dropped trees.
     pub fn take_some_apart(&self, writer: &mut Writer) -> Result<()> {
-        match self.next_dropped(&self.state.load().version) {
-            Some(keyspace) => self.take_apart(writer, keyspace).map(drop),
-            None => Ok(()),
-        }
+        let left_alone: BTreeSet<_> = self.unreadable_trees.now();
+        let mut left: BTreeSet<_> = self.state.load().version.dropped.iter().map(|(id, _)| id).collect();
+        left.retain(|keyspace| !left_alone.contains(keyspace));
+        self.take_apart(writer, &left).map(drop)
     }
 
-    /// Drops some nodes of this dropped tree. If one cannot be read, the tree is left alone, and the error is returned as what was
-    /// found.
-    fn take_apart(&self, writer: &mut Writer, keyspace: KeyspaceId) -> Result<Option<Error>> {
+    /// Drops some nodes of these dropped trees, with one edit. If one cannot be read, nothing is dropped, its tree is left alone, and it
+    /// and the error are returned as what was found.
+    fn take_apart(
+        &self,
+        writer: &mut Writer,
+        keyspaces: &BTreeSet<KeyspaceId>,
+    ) -> Result<std::result::Result<(), (KeyspaceId, Error)>> {
         let base = Arc::clone(&self.state.load().version);
-        let Some(tree) = base.dropped.get(&keyspace) else { return Ok(None) };
         let mut builder = VersionBuilder::begin(Arc::clone(&base), &self.pager, writer);
-        let range = KeyRange { keyspace, from: &[], to: None };
-        match drop_blocks(&mut builder, tree, &[range], self.memory.shares.node_len) {
-            Ok(_) => self.publisher.commit_version(builder, TreesChange::Same).map(|()| None),
-            Err(error) if error.is_of_reading() => {
-                self.leave_tree_alone(keyspace, &error);
-                Ok(Some(error))
+        let (mut is_changed, mut read) = (false, 0);
+        for keyspace in keyspaces {
+            let Some(tree) = base.dropped.get(keyspace) else { continue };
+            let range = KeyRange { keyspace: *keyspace, from: &[], to: None };
+            match drop_blocks(&mut builder, tree, &[range], self.memory.shares.node_len) {
+                Ok(has_more) => {
+                    is_changed = true;
+                    read += usize::from(tree.height > 0);
+                    if has_more || builder.is_long() || read == READ_MAX || self.is_wanted() {
+                        break;
+                    }
+                }
+                // With what was done before it: some of the nodes of this tree may have been dropped, and its root still leads to them.
+                Err(error) if error.is_of_reading() => {
+                    self.leave_tree_alone(*keyspace, &error);
+                    return Ok(Err((*keyspace, error)));
+                }
+                Err(error) => return Err(error),
             }
-            Err(error) => Err(error),
         }
+        if is_changed {
+            self.publisher.commit_version(builder, TreesChange::Same)?;
+        }
+        Ok(Ok(()))
     }
 
     fn leave_tree_alone(&self, keyspace: KeyspaceId, error: &Error) {
@@ -94,15 +118,13 @@ impl WorkContext {
     }
 }
 
-/// The first dropped tree that is none of these.
-fn first_but(version: &Version, these: &BTreeSet<KeyspaceId>) -> Option<KeyspaceId> {
-    version.dropped.iter().map(|(keyspace, _)| keyspace).find(|keyspace| !these.contains(keyspace))
-}
-
 #[cfg(test)]
 mod tests {
     use crate::background::cleanse::tests::damage;
-    use crate::{Database, Durability, Keyspace};
+    use crate::background::idle::Idle;
+    use crate::background::pick::Job;
+    use crate::tree::view::TreeView;
+    use crate::{Database, Durability, Error, Keyspace};
     use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
     use std::sync::Arc;
 
@@ -185,7 +207,7 @@ mod tests {
         assert!(db.drop_keyspace("one").unwrap());
         let reads = Filter::kinds([OperationKind::Read]).file("data");
         volume.fail_nth(reads, 1, Fault::Error, Repeat::Once);
-        engine.background.ctx.take_dropped_apart(|| false).unwrap();
+        engine.background.ctx.take_dropped_apart().unwrap();
         assert!(!engine.background.ctx.has_dropped_trees(), "it is left alone");
         assert!(engine.state.load().version.dropped.contains(&one.id()));
         db.compact().unwrap();
@@ -208,5 +230,67 @@ mod tests {
         assert!(matches!(ingested, Err(crate::Error::KeyspaceDropped { .. })), "{ingested:?}");
         db.keyspace("other").unwrap().insert("k", "v").unwrap();
         db.flush().unwrap();
+    }
+
+    /// What was dropped of the second tree before that came with the edit of the first, and its root led to what was gone.
+    #[test]
+    fn of_a_tree_that_cannot_be_read_nothing_is_dropped() {
+        let volume = Simulated::new(1);
+        let builder = Database::builder().memory(4 << 20).leaf_len(512).background_threads(0);
+        let db = builder.open_on(Arc::new(volume.clone()) as Arc<dyn Volume>).unwrap();
+        db.keyspace("first").unwrap().ingest([("k", "v")]).unwrap();
+        let (second, kept) = (filled(&db, "second"), db.keyspace("kept").unwrap());
+        let engine = &db.handle.engine;
+        let version = || Arc::clone(&engine.state.load().version);
+        let now = version();
+        let view = TreeView { pager: &engine.pager, version: &now, keyspace: second.id() };
+        let (root, height) = view.root().unwrap();
+        let node = view.node(root, height).unwrap();
+        let above = view.node(node.child(0), height - 1).unwrap();
+        assert!(height == 3 && above.count() > 70, "{height}, {} blocks", above.count());
+        damage(&volume, &db, now.table.address(above.child(above.count() - 1)).unwrap());
+        assert!(db.drop_keyspace("first").unwrap() && db.drop_keyspace("second").unwrap());
+        engine.background.ctx.take_dropped_apart().unwrap();
+        let left = version();
+        assert!(left.dropped.contains(&second.id()) && left.dropped.len() == 1);
+        assert!((0..above.count()).all(|child| left.table.address(above.child(child)).is_some()));
+        assert!(matches!(db.compact(), Err(Error::Corrupt { file, .. }) if file == "data"));
+        kept.insert("k", "v").unwrap();
+        db.flush().unwrap();
+    }
+
+    /// It tried twice in one call, and said that it was done before the second time: on a full disk it went on like that for ever.
+    #[test]
+    fn a_drop_that_finds_no_space_uses_the_reserve() {
+        let volume = Simulated::new(1);
+        let db = open(&volume);
+        drop(filled(&db, "one"));
+        let engine = &db.handle.engine;
+        engine.space.restore_reserve();
+        assert!(engine.space.reserve.is_whole());
+        assert!(db.drop_keyspace("one").unwrap());
+        let writes = Filter::kinds([OperationKind::Write]).file("manifest");
+        volume.fail_nth(writes, 1, Fault::NoSpace, Repeat::Once);
+        engine.background.idle_work.run(Job::TakeApart, &mut Idle::default());
+        assert_eq!(engine.state.load().version.dropped.len(), 0);
+    }
+
+    /// Each had an edit of its own, with its syncs, also when the database was closed.
+    #[test]
+    fn small_trees_are_taken_apart_with_one_edit() {
+        let volume = Simulated::new(1);
+        let db = open(&volume);
+        for number in 0..200 {
+            let keyspace = db.keyspace(&format!("small {number}")).unwrap();
+            keyspace.ingest((0..50u32).map(|number| (number.to_be_bytes(), [7; 100]))).unwrap();
+        }
+        for number in 0..200 {
+            assert!(db.drop_keyspace(&format!("small {number}")).unwrap());
+        }
+        let epoch = || db.handle.engine.state.load().version.epoch;
+        let (before, engine) = (epoch(), &db.handle.engine);
+        assert_eq!(engine.state.load().version.dropped.len(), 200);
+        engine.background.ctx.take_dropped_apart().unwrap();
+        assert_eq!((engine.state.load().version.dropped.len(), epoch() - before), (0, 1));
     }
 }

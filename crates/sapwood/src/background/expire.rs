@@ -13,7 +13,8 @@
 //! 2. A segment counts as done only with the edit that removes its last expired records.
 
 use crate::background::context::WorkContext;
-use crate::background::garbage_collection::{Failed, GcUrgency, Spared, group_len, live_nodes};
+use crate::background::garbage_collection::{Failed, GcUrgency, Spared, group_len};
+use crate::background::live_nodes::LiveNodes;
 use crate::cache::pager::ReadMode;
 use crate::error::Result;
 use crate::expiry::is_expired;
@@ -49,6 +50,7 @@ pub(crate) struct Expirer {
     done_to: AtomicU64,
     /// The time when the first portion of that was read: what expires later may be left in it.
     begun_at: AtomicU64,
+    live: LiveNodes,
 }
 
 /// Keys of expired records, one behind the other in one allocation.
@@ -115,7 +117,7 @@ fn worth_reading<'v>(
 
 impl Expirer {
     pub fn new(ctx: Arc<WorkContext>) -> Self {
-        Self { ctx, done_to: AtomicU64::new(0), begun_at: AtomicU64::new(0) }
+        Self { ctx, done_to: AtomicU64::new(0), begun_at: AtomicU64::new(0), live: LiveNodes::default() }
     }
 
     /// Whether there are records to remove, as far as that is worth it now.
@@ -195,7 +197,16 @@ impl Expirer {
     }
 
     fn expire_portion(&self, writer: &mut Writer, base: &Arc<Version>, segment: u64) -> Result<()> {
-        let nodes = live_nodes(base, &[segment]);
+        let now = base.clock;
+        let nodes = self.live.of(base, &[segment], |budget| {
+            let (mut bytes, spared) = (0, Spared::default());
+            let is_next = |entry: &&SegmentUse| {
+                bytes += entry.live;
+                bytes <= budget
+            };
+            let next = worth_reading(base, now, None, &spared).take_while(is_next);
+            next.map(|entry| entry.segment.number).collect()
+        });
         let left = nodes.partition_point(|(_, address)| address.position.0 < self.done_to.load(Relaxed));
         let is_this = nodes.get(left).is_some_and(|_| self.done_to.load(Relaxed) / base.span == segment);
         let nodes = if is_this { &nodes[left..] } else { &nodes[..] };

@@ -155,6 +155,11 @@ pub(crate) fn choose(version: &Version, urgency: GcUrgency, budget: u64, spared:
     }
 }
 
+/// The poorest segments, with at most `budget` live bytes together (or a single one), whether they are to be emptied now or not; never the open one.
+pub(crate) fn poorest(version: &Version, urgency: GcUrgency, budget: u64, spared: &Spared) -> Vec<u64> {
+    victims(excess_among(version, urgency, spared).1, u64::MAX, budget)
+}
+
 /// Granules that the data file may have, with so many in use, without its end being moved.
 pub(crate) fn length_allowed(used: usize, urgency: GcUrgency) -> u32 {
     let used = u32::try_from(used).unwrap_or(u32::MAX);
@@ -223,18 +228,27 @@ pub(crate) enum Failed {
     Other(Error),
 }
 
-/// Copies the live nodes of the segments, in their order on the device, so that the segments die with the
-/// version builder's edit.
+/// Copies the live nodes of the segments, so that the segments die with the version builder's edit.
+#[cfg(test)]
 pub(crate) fn evacuate(
     builder: &mut VersionBuilder<'_>,
     segments: &[u64],
     reading: Reading,
 ) -> std::result::Result<(), Failed> {
+    let nodes = live_nodes(builder.base(), segments);
+    copy(builder, &nodes, reading)
+}
+
+/// Copies these nodes, all that are live of some segments, in their order on the device. The segments die with the version builder's edit.
+pub(crate) fn copy(
+    builder: &mut VersionBuilder<'_>,
+    nodes: &[(NodeId, Address)],
+    reading: Reading,
+) -> std::result::Result<(), Failed> {
     let base = Arc::clone(builder.base());
-    let nodes = live_nodes(&base, segments);
     let pager = Arc::clone(builder.pager());
     let most = if reading == Reading::OneByOne { 1 } else { pager.pio_max() };
-    let mut rest = &nodes[..];
+    let mut rest = nodes;
     while !rest.is_empty() {
         let group;
         (group, rest) = rest.split_at(group_len(rest, most, GROUP_MAX, |address| address.len() as usize));

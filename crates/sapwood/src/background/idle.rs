@@ -261,8 +261,7 @@ impl IdleWork {
 
     /// Takes some of a dropped tree apart.
     fn take_apart(&self) -> Result<bool> {
-        let mut is_done = false;
-        self.ctx.take_dropped_apart(|| std::mem::replace(&mut is_done, true))?;
+        self.ctx.take_portion_apart()?;
         Ok(self.ctx.has_dropped_trees())
     }
 

@@ -5,6 +5,7 @@
 
 use super::CommitPipeline;
 use super::commit_lock::CommitLock;
+use super::ingestion::Ingested;
 use super::queue::{CommitQueue, PendingBatch};
 use super::turn::TurnHolder;
 use crate::clock::Clock;
@@ -13,7 +14,7 @@ use crate::lock_order::{RankedGuard, RankedMutex, rank};
 use crate::operation::{KeyspaceId, Operation, OperationRef, Operations, SeqNo};
 use crate::wal::WalWriter;
 use crate::watchdog;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar};
@@ -29,8 +30,8 @@ pub(crate) struct Log {
     pub is_recorded: bool,
     /// The keyspaces in which ingested records are about to become visible.
     pub ingesting: Vec<KeyspaceId>,
-    /// [`State::ingested`](crate::current_state::State::ingested) after the last ingestion into a keyspace.
-    pub ingested: BTreeMap<KeyspaceId, u64>,
+    /// The last ingestions into keyspaces.
+    pub(super) ingested: Ingested,
 }
 
 impl Log {
@@ -41,7 +42,7 @@ impl Log {
             syncing: None,
             is_recorded: false,
             ingesting: Vec::new(),
-            ingested: BTreeMap::new(),
+            ingested: Ingested::default(),
         }
     }
 

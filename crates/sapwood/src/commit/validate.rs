@@ -99,9 +99,7 @@ impl CommitPipeline {
         validation: &Validation,
         earlier: impl Iterator<Item = &'a PendingBatch>,
     ) -> Result<()> {
-        let is_newer = |keyspace: &KeyspaceId| {
-            log.ingested.get(keyspace).is_some_and(|ingested| *ingested > validation.ingested)
-        };
+        let is_newer = |keyspace: &KeyspaceId| log.ingested.is_behind(*keyspace, validation.ingested);
         if let Some(keyspace) = validation.reads.keyspaces().find(is_newer) {
             return Err(self.conflict(validation, Some(keyspace), ConflictReason::Ingested));
         }

@@ -223,6 +223,11 @@ impl History {
         }
     }
 
+    /// The oldest snapshot of an open transaction.
+    pub fn oldest(&self) -> Option<SeqNo> {
+        self.inner.lock().open.keys().next().copied()
+    }
+
     /// Records operations that will be visible next. The caller holds the log lock. Returns whether recording stays on.
     pub fn record<'a>(&self, first_seq: SeqNo, operations: impl Iterator<Item = Operation<'a>>) -> bool {
         let mut inner = self.inner.lock();

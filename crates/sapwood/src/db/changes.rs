@@ -99,7 +99,7 @@ pub enum Change {
 ///
 /// To have each change once, store [`position`](Self::position) together with what was made of the changes, and begin there
 /// again. A reader that is slow holds nothing up; when what it has not read yet [is given up](crate::Builder::keep_changes), it
-/// is told by [`Error::ChangesGone`]. Memory: 1 MiB while it reads.
+/// is told by [`Error::ChangesGone`]. Memory: 1 MiB while it reads, and a commit.
 ///
 /// Records that [expire](crate::Expiry) are not told when they do; each was told when.
 ///

@@ -1,6 +1,10 @@
 //! Closes a database: all commits become durable, and the end of the log and of the manifest is marked.
 //!
-//! Invariant: without the mark, because there was no space or time for it, the database is as after a crash: complete.
+//! Invariants:
+//! 1. Without the mark, because there was no space or time for it, the database is as after a crash: complete.
+//! 2. The end is marked when nothing is being written any more: the mark also says that no sync of nodes has failed, after which free places
+//!    must not be written through the page cache again (ADR 12). And the log goes behind the last flush, which has to know that its
+//!    queue's log is durable.
 
 use crate::commit::log::Log;
 use crate::db::engine::Engine;
@@ -11,9 +15,13 @@ impl Engine {
     /// Makes all commits durable, and marks the end of the log, so that every missing byte of it is noticed
     /// from now on.
     pub fn close(&self) -> Result<()> {
-        let result = self.close_log();
-        *self.commits.log_at_rest() = None;
-        self.writer().close();
+        // The queue of commits must not wait with the writer held: one of those that are waiting may have to flush first.
+        let synced = self.sync_commits();
+        let result = self.writer().close_behind(|| {
+            let result = synced.and_then(|()| self.close_log());
+            *self.commits.log_at_rest() = None;
+            result
+        });
         self.publisher.close();
         self.followers.close();
         self.space.reserve.close();
@@ -23,11 +31,24 @@ impl Engine {
         result
     }
 
+    fn has_log(&self) -> bool {
+        !self.health.is_read_only() && self.commits.has_log()
+    }
+
+    fn sync_commits(&self) -> Result<()> {
+        match if self.has_log() { self.commits.sync() } else { Ok(()) } {
+            // Perhaps only that of a commit which shared the sync: it is tried once more below.
+            Err(error) if error.is_refusal() => Ok(()),
+            synced => synced,
+        }
+    }
+
     fn close_log(&self) -> Result<()> {
-        if self.health.is_read_only() || !self.commits.has_log() {
+        if !self.has_log() {
             return Ok(());
         }
-        self.commits.sync()?;
+        // Whoever had the writer until now may have found that a sync had failed.
+        self.health.check_writable()?;
         let mut guard = self.commits.log_at_rest();
         let Some(mut log) = guard.take() else { return Ok(()) };
         // Another thread may have committed since; from here on its commits are refused.
@@ -52,5 +73,40 @@ impl Engine {
             self.background.cleanser.collector.expirer.tell_time()?;
         }
         self.publisher.seal()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::flow::memory::Need;
+    use crate::version::current::Current;
+    use crate::{Database, Error};
+    use psync::Simulated;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    /// Another thread's sync of nodes failed after the end had been marked: the next writer went on as if all were durable.
+    #[test]
+    fn the_end_is_marked_when_the_last_sync_is_known() {
+        for fails in [false, true] {
+            let volume = Simulated::new(1);
+            let db = Database::builder().memory(4 << 20).background_threads(0);
+            let db = db.open_on(Arc::new(volume.clone())).unwrap();
+            db.keyspace("main").unwrap().insert("k", "v").unwrap();
+            let engine = &db.handle.engine;
+            let guard = engine.writer().lock(Need::default()).unwrap();
+            std::thread::scope(|scope| {
+                let closing = scope.spawn(|| db.clone().close());
+                std::thread::sleep(Duration::from_millis(100));
+                assert!(engine.commits.has_log() && !closing.is_finished());
+                if fails {
+                    engine.health.poison(&Error::corrupt("data", 0, "a sync that failed", "", ""));
+                }
+                drop(guard);
+                assert_eq!(closing.join().unwrap().is_err(), fails);
+            });
+            let is_marked = Current::read(&volume).unwrap().manifest_len > 0;
+            assert_eq!(is_marked, !fails);
+        }
     }
 }

@@ -18,6 +18,7 @@ use crate::db::snapshot::Snapshot;
 use crate::db::transaction::{Transaction, retry};
 use crate::durability::Durability;
 use crate::error::{Error, Result};
+use crate::health::quietly;
 use crate::iter::Host;
 use crate::lock_order::{RankedMutex, rank};
 use crate::pool::Task;
@@ -351,7 +352,8 @@ impl Database {
     ///
     /// Use it before a read-heavy phase, after removing much data, or before archiving the database. It
     /// rewrites the leaves of every block that has a log area, so it is too expensive for routine use. Other
-    /// threads can read and write meanwhile. Records that had expired when it began are removed too.
+    /// threads can read and write meanwhile. Records that had expired when it began are removed too, but for
+    /// the first of many that expire one after the other (`docs/operations.md`).
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {
@@ -531,7 +533,7 @@ impl Handle {
         }
         // As far as there is space for that; what is left goes on after opening.
         if self.engine.health.check_writable().is_ok() {
-            let _ = self.engine.background.ctx.take_dropped_apart(|| false);
+            let _ = self.engine.background.ctx.take_dropped_apart();
         }
         // Give back all space that can be spared: it does not happen later.
         self.engine.space.reclaim(self.engine.space.granules_to_keep(true));
@@ -575,7 +577,10 @@ impl Drop for Handle {
             return;
         }
         if let Err(error) = self.close() {
-            tracing::error!(%error, path = %self.engine.health.path(), "closing the database failed; call close() to handle this");
+            let path = self.engine.health.path();
+            quietly(
+                || tracing::error!(%error, %path, "closing the database failed; call close() to handle this"),
+            );
         }
     }
 }

@@ -33,7 +33,7 @@ use crate::followers::durable::Durable;
 use crate::followers::registration::Registration;
 use crate::lock_order::{RankedMutex, rank};
 use crate::merging::{MergeLimits, MergeOperators};
-use crate::operation::{Operation, Operations};
+use crate::operation::{Operation, Operations, SeqNo};
 use crate::opq::Opq;
 use crate::storage::slots::Slots;
 use crate::version::Version;
@@ -269,13 +269,13 @@ impl Follower {
         if !is_known || until < engine.state.visible() {
             return Ok(None);
         }
-        // First, or a reader of the next state could see parts of commits that its trees have.
-        engine.state.set_visible(until);
         let epoch = version.epoch;
-        if !is_same || epoch != now.version.epoch {
+        if is_same && epoch == now.version.epoch {
+            engine.state.set_visible(until);
+        } else {
             let version = Arc::new(version);
             self.needs.lock().versions.push((epoch, Arc::downgrade(&version)));
-            show(engine, &now, queue, version);
+            show(engine, &now, (queue, version, until));
         }
         // What can be read of it still is held by others.
         drop(now);
@@ -312,6 +312,7 @@ impl Follower {
                 (replayed.version, replayed.len, slots)
             }
         };
+        version.check_compression()?;
         find_operators(&mut version, &self.operators, (self.merge_limits, true))?;
         Ok((version, current, at, slots))
     }
@@ -401,14 +402,15 @@ fn insert(queue: &Opq, version: &Version, record: &Record) -> Result<()> {
     Ok(())
 }
 
-/// Replaces what readers see. Records in the cache may have changed.
-fn show(engine: &Engine, now: &State, active: Arc<Opq>, version: Arc<Version>) {
+/// Replaces what readers see, which is everything up to an operation. Records in the cache may have changed. A reader of the next state must
+/// not see parts of commits that its trees have; and one of what is new in the queue must not lack what was ingested before.
+fn show(engine: &Engine, now: &State, (active, version, until): (Arc<Opq>, Arc<Version>, SeqNo)) {
     let records = engine.pager.cache.records();
     records.serve(now.number + 1);
     records.remove_all(|_, _| true);
     let number = now.number + 2;
     engine.state.empty_ranges.forget_while(|| {
-        engine.state.replace(|state| State {
+        engine.state.replace_up_to(until, |state| State {
             number,
             ingested: state.ingested + 1,
             active: Arc::clone(&active),

@@ -93,7 +93,7 @@ impl Engine {
         let mut builder = VersionBuilder::begin(base, &self.pager, writer);
         let mut records = records.into_iter().peekable();
         bupdate(&mut builder, keyspace, &mut records, self.shares.node_len)?;
-        let list = builder.edit_mut().nodes_len();
+        let list = builder.edit_mut().lists_len();
         // Opening copies the manifest, with this list in it.
         self.space.with_kept_space(|| self.space.reserve.grow(list))?;
         let _shows = self.commits.show_ingested(keyspace);
@@ -126,7 +126,7 @@ impl Engine {
         if let Some(error) = sorted.failed.take() {
             return Err(error);
         }
-        let list = builder.edit_mut().nodes_len();
+        let list = builder.edit_mut().lists_len();
         if list > EDIT_MAX as u64 {
             return Err(too_large(sorted.bytes, sorted.bytes / list.div_ceil(EDIT_MAX as u64)));
         }

@@ -363,7 +363,7 @@ impl Keyspace {
     }
 
     /// All records, in key order, as they are now. The iterator keeps the database open, and what it sees of the keyspace if that is
-    /// dropped meanwhile; after [`Database::close`](crate::Database::close) it returns [`Error::Closed`].
+    /// dropped meanwhile; after [`Database::close`](crate::Database::close) it returns [`Error::Closed`] as soon as it has to read.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {

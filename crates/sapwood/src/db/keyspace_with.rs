@@ -52,10 +52,14 @@ impl Creation {
                 durabilities: durability.map(|durability| (id, durability)).into_iter().collect(),
                 ..Edit::default()
             };
-            if edit != Edit::default() {
+            // What only reads goes without: options are of what is written.
+            if edit != Edit::default() && !engine.health.is_read_only() {
                 publish_options(engine, edit)?;
             }
             return Ok((id, name));
+        }
+        if engine.health.is_read_only() {
+            return Err(self.no_keyspace(engine, name));
         }
         engine.health.check_writable()?;
         let (name, id) = (Arc::<str>::from(name), self.next_id(engine)?);
@@ -85,7 +89,8 @@ pub(super) fn publish_options(engine: &Engine, edit: Edit) -> Result<()> {
 impl Database {
     /// Returns the keyspace `name` with these options. It is created, durably, if it does not exist. If it does, it gets the
     /// options' time to live, if they have one, for what is inserted from then on, their durability, if they have one, for
-    /// handles that are made from then on, and their compression, if they have one, for what is written to the trees from then on.
+    /// handles that are made from then on, and their compression, if they have one, for what is written to the trees from then on. A database that is open read-only
+    /// keeps what it has.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {

@@ -208,6 +208,7 @@ fn start(
     let read_only = options.is_read_only();
     let mut version = replayed.version.clone();
     let shares = options.shares(current.span);
+    version.check_compression()?;
     find_operators(&mut version, options.merge_operators(), (merge_limits(&shares), read_only))?;
     let engine = engine(volume, (&current, &encryption), version, &slots, options, path)?;
     let (version, data) = (Arc::clone(&engine.state.load().version), engine.data);

@@ -12,6 +12,7 @@ use crate::flow::shares::{QUEUE_MAX, Shares};
 use crate::latency::Latencies;
 use crate::merge::MergeOperator;
 use crate::merging::MergeOperators;
+pub(in crate::db) use check::{MEMORY_MIN, check_memory};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -86,7 +87,7 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// The memory budget in bytes: at least 4 MiB; the default is 256 MiB. It covers commits that are not yet
+    /// The memory budget in bytes: 4 MiB to 4 TiB; the default is 256 MiB. It covers commits that are not yet
     /// flushed (up to a third, and about as much for their log in the page cache), the node cache, the mapping
     /// table and all buffers.
     ///
@@ -354,7 +355,7 @@ impl Builder {
     }
 
     /// The number of threads for background work, 0 to 64: 4 unless told. The database starts no others (with the feature `async` up to five more,
-    /// when tasks first wait). With 1, flushes do all
+    /// when tasks first wait; and where there is neither io_uring nor libaio, up to 64 that wait for the device). With 1, flushes do all
     /// their work on a single thread. With 0, the commit that makes a flush due runs the flush itself, which makes tests
     /// deterministic, and idle time is not used.
     ///

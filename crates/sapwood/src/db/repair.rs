@@ -35,7 +35,7 @@ use crate::backup::{Progress, Reporter, assembly};
 use crate::database_id::DatabaseId;
 use crate::db::database::Handle;
 use crate::db::open;
-use crate::db::options::Builder;
+use crate::db::options::{Builder, MEMORY_MIN, check_memory};
 use crate::db::repair::copy_log::{CopyLog, Removals};
 use crate::db::repair::large::{each_lacking, each_misnamed};
 use crate::db::repair::old_nodes::OldNodes;
@@ -192,7 +192,7 @@ impl<'p> Repair<'p> {
         Self { key: Some(key), ..self }
     }
 
-    /// How much memory it may use, in bytes, at least 4 MiB; 64 MiB unless told. The table of a database's nodes comes on top of that:
+    /// How much memory it may use, in bytes, 4 MiB to 4 TiB, less counts as 4 MiB; 64 MiB unless told. The table of a database's nodes comes on top of that:
     /// 20 bytes each.
     ///
     /// ```
@@ -269,6 +269,7 @@ impl<'p> Repair<'p> {
     /// # Ok(()) }
     /// ```
     pub fn onto(mut self, volume: Arc<dyn Volume>) -> Result<RepairReport> {
+        check_memory(self.memory.max(MEMORY_MIN))?;
         let old = match &self.of {
             OldDatabase::Volume(old) => Arc::clone(old),
             OldDatabase::Path(path) => {
@@ -323,6 +324,7 @@ fn repair(
     memory: u64,
     reporter: &mut Reporter<'_>,
 ) -> Result<RepairReport> {
+    plan.version.check_compression()?;
     let mut losses = Losses::default();
     plan.damage.iter().for_each(|error| losses.note(error.clone()));
     let frames = Frames::new(0);
@@ -529,7 +531,7 @@ fn leave_out_large(
     memory: u64,
     losses: &mut Losses,
 ) -> Result<()> {
-    let options = Builder::default().memory(memory.max(4 << 20)).read_only(true).background_threads(0);
+    let options = Builder::default().memory(memory.max(MEMORY_MIN)).read_only(true).background_threads(0);
     let (format, span) = (current::FORMAT, log.version.span);
     let current = Current { format, database: *database, manifest: 1, span, manifest_len: 0 };
     let slots: Arc<Slots> = Arc::default();

@@ -2,8 +2,8 @@
 //! device; what locks they take, those of caches and buffers, are held for moments ([`crate::db::engine`]).
 //!
 //! A snapshot is a state (the two operation queues and a version of the trees) plus a sequence number. The
-//! state is loaded first: everything in it was visible before the number was read. Changes added to its active
-//! queue later have higher numbers, and changes in later queues are not part of the state, so neither is seen.
+//! state is loaded first: everything in it was visible before the number was read. It is still the current one afterwards, so no change up to the
+//! number is in a later queue. Changes added to its active queue later have higher numbers.
 
 use crate::cache::pager::Pager;
 use crate::current_state::{Queued, State, lay};
@@ -390,6 +390,7 @@ fn end_of_prefix(prefix: &[u8]) -> Bound<Bytes> {
 mod tests {
     use super::*;
     use crate::Database;
+    use crate::flow::memory::Need;
     use crate::storage::node::{NodeId, PIECE};
     use psync::{Simulated, Volume};
     use std::collections::BTreeSet;
@@ -563,5 +564,56 @@ mod tests {
         let snapshot = Snapshot::of(Arc::clone(&db.handle), state, seq);
         let found = [&done, &records].map(|keyspace| snapshot.contains(keyspace, "one").unwrap());
         assert!(found == [true, true] && times == 2, "{found:?}, looked {times} times");
+    }
+
+    /// The queue was frozen and a record committed to the next one between the loads: a scan noted a range as empty where that record was.
+    #[test]
+    fn a_view_has_the_queue_of_the_newest_commit_that_it_sees() {
+        let db = Database::builder().memory(4 << 20);
+        let db = db.open_on(Arc::new(Simulated::new(1))).unwrap();
+        let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
+        // The frozen queue stays.
+        let guard = engine.writer().lock(Need::default()).unwrap();
+        for number in 0..10u8 {
+            keyspace.insert([number], "v").unwrap();
+            keyspace.remove([number]).unwrap();
+        }
+        let mut times = 0;
+        let (state, seq) = engine.state.view_while(|| {
+            if times == 0 {
+                engine.commits.freeze(engine.commits.log.lock_for_test().as_mut().unwrap()).unwrap();
+                keyspace.insert([20], "v").unwrap();
+            }
+            times += 1;
+        });
+        let snapshot = Snapshot::of(Arc::clone(&db.handle), state, seq);
+        let seen = snapshot.iter(&keyspace).count();
+        assert_eq!((seen, keyspace.iter().count(), times), (1, 1, 2));
+        drop(guard);
+    }
+
+    /// A follower showed the number first, and a reader had that with the state before.
+    #[test]
+    fn a_state_and_its_number_are_seen_together() {
+        let db = Database::builder().memory(4 << 20).background_threads(0);
+        let db = db.open_on(Arc::new(Simulated::new(1))).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        keyspace.insert("k", "v").unwrap();
+        let state = &db.handle.engine.state;
+        let (next, (sender, receiver)) = (state.visible() + 1, std::sync::mpsc::channel());
+        let number = state.load().number + 1;
+        std::thread::scope(|scope| {
+            state.replace_up_to(next, |old| {
+                let sender = sender.clone();
+                scope.spawn(move || {
+                    let (state, seq) = state.view();
+                    sender.send((state.number, seq)).unwrap();
+                });
+                let early = receiver.recv_timeout(std::time::Duration::from_millis(100));
+                assert!(early.is_err(), "{early:?}");
+                State { number, ..State::clone(old) }
+            });
+            assert_eq!(receiver.recv().unwrap(), (number, next));
+        });
     }
 }

@@ -256,7 +256,8 @@ mod tests {
             .iter()
             .map(|(keyspace, _)| {
                 let view = TreeView { pager: &db.handle.engine.pager, version: &version, keyspace };
-                let (blocks, _) = candidates::next(view, Bytes::new(), u64::MAX).unwrap();
+                let (blocks, _) =
+                    candidates::next(view, Bytes::new(), &mut candidates::Limits::none()).unwrap();
                 blocks.iter().map(|logged| logged.area.fresh() * 100 / logged.area.bytes()).collect()
             })
             .filter(|shares: &Vec<u64>| !shares.is_empty())

@@ -144,7 +144,8 @@ impl MappingTable {
         self.count
     }
 
-    /// No id had an address that is this large or larger.
+    /// No id had an address that is this large or larger. It does not go down within a manifest, which the bound of the data file's length
+    /// relies on.
     pub fn ids_end(&self) -> u64 {
         (self.chunks.len() * CHUNK) as u64
     }

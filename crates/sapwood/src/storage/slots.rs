@@ -293,7 +293,7 @@ impl Slots {
         let mut state = self.state.lock();
         let extents = [std::mem::take(&mut state.dirty), std::mem::take(&mut state.clean)];
         for (start, len) in extents.into_iter().flat_map(|extents| extents.by_start) {
-            state.used += len as usize;
+            state.count_used(len);
             state.waiting.push((epoch, Extent { start, len }));
         }
     }
@@ -497,5 +497,17 @@ mod tests {
                 prop_assert_eq!(used + state.dirty.granules + state.clean.granules, state.next as usize);
             }
         }
+    }
+
+    /// An underflow: no space was given back until the next flush.
+    #[test]
+    fn places_that_are_pinned_at_the_opening_count_for_the_peak() {
+        let slots = Slots::default();
+        slots.give_back(slots.take(1, 100));
+        slots.begin_round();
+        slots.pin_all_free(7);
+        assert_eq!((slots.used(), slots.below_peak()), (100, 0));
+        slots.pin(None, 7);
+        assert_eq!((slots.used(), slots.below_peak()), (0, 100));
     }
 }

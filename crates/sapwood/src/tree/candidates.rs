@@ -126,22 +126,46 @@ pub(crate) fn grown(
     Ok((due, Some(from)))
 }
 
-/// Returns the blocks from `from` on that have log areas, until their leaves and log pieces reach `budget`
-/// bytes, and where to go on if there is more of the tree.
-pub(crate) fn next(view: TreeView<'_>, mut from: Bytes, budget: u64) -> Result<(Vec<Logged>, Option<Bytes>)> {
-    let mut bytes = 0;
+/// How much may be taken still.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Of leaves and log pieces.
+    pub bytes: u64,
+    /// Blocks that are looked at (count): most may have no log area.
+    pub blocks: usize,
+}
+
+impl Limits {
+    #[cfg(test)]
+    pub fn none() -> Self {
+        Self { bytes: u64::MAX, blocks: usize::MAX }
+    }
+
+    pub fn are_reached(self) -> bool {
+        self.bytes == 0 || self.blocks == 0
+    }
+}
+
+/// Returns the blocks from `from` on that have log areas, until a limit is reached, and where to go on if there is more of the tree. What was
+/// taken is subtracted from the limits, for the next tree.
+pub(crate) fn next(
+    view: TreeView<'_>,
+    mut from: Bytes,
+    left: &mut Limits,
+) -> Result<(Vec<Logged>, Option<Bytes>)> {
     let mut blocks = Vec::new();
     loop {
+        left.blocks = left.blocks.saturating_sub(1);
         let Some(Block { id, fence }) = view.block_at(&from)? else { return Ok((blocks, None)) };
         if let Some(area) = view.log(id) {
             let block = view.node(id, 1)?;
             let leaves = view.leaf_bytes(&block);
             blocks.push(Logged { block: id, area: Arc::clone(area) });
-            bytes += leaves + area.bytes();
+            left.bytes = left.bytes.saturating_sub(leaves + area.bytes());
         }
         match fence {
             None => return Ok((blocks, None)),
-            Some(fence) if bytes >= budget => return Ok((blocks, Some(fence))),
+            Some(fence) if left.are_reached() => return Ok((blocks, Some(fence))),
             Some(fence) => from = fence,
         }
     }

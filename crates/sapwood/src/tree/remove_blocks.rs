@@ -12,24 +12,24 @@
 //! 1. A node that keeps some of its children keeps its id and its separator; one that keeps none is dropped.
 //! 2. A block's range may grow, over that of neighbours that are dropped; it never shrinks.
 //! 3. One version builder drops [`DROPPED_MAX`] nodes and the rest of a block at most, so that its edit stays short.
+//! 4. After an error the version builder is not committed: nodes may be dropped to which the root still leads.
 
 use crate::cache::pager::{Pager, ReadMode};
 use crate::error::Result;
 use crate::operation::{KeyRange, KeyspaceId};
 use crate::storage::node::{Node, NodeId};
 use crate::tree::bupdate::NodeLen;
+use crate::tree::keys::Keys;
 use crate::tree::pack::{Child, Packer};
-use crate::tree::range::{Direction, Leaves, Step};
 use crate::tree::subtree::{Overlap, Subtree};
 use crate::tree::view::TreeView;
 use crate::version::builder::VersionBuilder;
 use crate::version::{Tree, Version};
 use bytes::Bytes;
-use std::ops::Bound;
 use std::sync::Arc;
 
 /// Nodes that one version builder drops (count): a megabyte in the edit, and two gigabytes of leaves.
-const DROPPED_MAX: usize = 1 << 18;
+pub(crate) const DROPPED_MAX: usize = 1 << 18;
 
 /// What becomes of a node.
 enum Outcome {
@@ -50,6 +50,9 @@ pub(crate) fn drop_blocks(
 ) -> Result<bool> {
     let (base, pager) = (Arc::clone(builder.base()), Arc::clone(builder.pager()));
     let Some(keyspace) = ranges.first().map(|range| range.keyspace) else { return Ok(false) };
+    if builder.edit_mut().freed.len() >= DROPPED_MAX {
+        return Ok(true);
+    }
     let view = TreeView { pager: &pager, version: &base, keyspace };
     let (Some(root), height) = (tree.root, tree.height) else { return Ok(false) };
     let (dropped, leaf_bytes, is_cut) = (builder.edit_mut().freed.len(), 0, false);
@@ -260,25 +263,15 @@ impl Remainder {
                 self.next = Some((*keyspace, start.clone()));
                 return Ok(());
             }
-            let high = end.clone().map_or(Bound::Unbounded, Bound::Excluded);
-            let bounds = (Bound::Included(start.clone()), high);
-            let mut walk =
-                Leaves::new(Arc::clone(pager), Arc::clone(version), *keyspace, bounds, Direction::Up);
-            loop {
-                match walk.step()? {
-                    Step::End => break,
-                    Step::Passed(..) => {}
-                    Step::Record(key, _) => {
-                        // Copied: a slice would keep the leaf in memory.
-                        let key = (*keyspace, Bytes::copy_from_slice(&key));
-                        if bytes >= bytes_max {
-                            self.next = Some(key);
-                            return Ok(());
-                        }
-                        bytes += listed_len(&key);
-                        self.keys.push(key);
-                    }
+            let mut keys = Keys::new((pager, version), *keyspace, start, end.as_ref());
+            while let Some(key) = keys.next()? {
+                let key = (*keyspace, key);
+                if bytes >= bytes_max {
+                    self.next = Some(key);
+                    return Ok(());
                 }
+                bytes += listed_len(&key);
+                self.keys.push(key);
             }
         }
         Ok(())

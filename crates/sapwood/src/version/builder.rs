@@ -173,7 +173,7 @@ impl<'a> VersionBuilder<'a> {
 
     /// Whether the edit has become so long that no more should be written.
     pub fn is_long(&self) -> bool {
-        self.edit.nodes_len() > (EDIT_MAX / 4) as u64
+        self.edit.lists_len() > (EDIT_MAX / 4) as u64
     }
 
     /// An id for a new node.

@@ -128,7 +128,7 @@ impl Checkpoint {
 
     fn runs(&mut self) -> Option<Edit> {
         let mut edit = Edit::default();
-        while edit.nodes_len() < self.portion as u64 * NODE_IN_EDIT
+        while edit.lists_len() < self.portion as u64 * NODE_IN_EDIT
             && let Some((block, area)) = self.areas.next()
         {
             // Each run gets the percentage of the whole area, so that their sum stays the same.

@@ -143,6 +143,9 @@ pub(crate) struct NewRun {
 /// without pieces and hashes.
 pub(crate) const NODE_IN_EDIT: u64 = 24;
 const PIECE_IN_EDIT: u64 = 6;
+/// Of the id of a node; and of a tree, with the longest name.
+const ID_IN_EDIT: u64 = 6;
+const TREE_IN_EDIT: u64 = 48 + NAME_LEN_MAX as u64;
 pub(crate) const RUN_IN_EDIT: u64 = 25;
 
 /// Longest name of a keyspace in bytes: that of a file's name, so that a name can be one.
@@ -152,9 +155,11 @@ pub(crate) const NAME_LEN_MAX: usize = 255;
 pub(crate) const METADATA_MAX: usize = 4096;
 
 impl Edit {
-    /// Most bytes that nodes and log pieces take in the payload.
-    pub fn nodes_len(&self) -> u64 {
+    /// Most bytes that the lists take in the payload which grow with the work: of nodes, log pieces and trees.
+    pub fn lists_len(&self) -> u64 {
         self.set.len() as u64 * NODE_IN_EDIT
+            + (self.freed.len() + self.emptied.len()) as u64 * ID_IN_EDIT
+            + self.trees.len() as u64 * TREE_IN_EDIT
             + self.runs.len() as u64 * RUN_IN_EDIT
             + self.pieces.len() as u64 * PIECE_IN_EDIT
             + self.fences.len() as u64

@@ -8,7 +8,7 @@ use sapwood::merge::Append;
 use sapwood::{
     Builder, Compression, Database, Durability, EncryptionKey, Error, Expiry, Keyspace, KeyspaceOptions,
 };
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,9 +20,9 @@ type Stored = BTreeMap<Vec<u8>, (Vec<u8>, u64)>;
 const COUNTER: &[u8] = b"!counter";
 
 thread_local! {
-    /// The time of the databases that this thread opens, in milliseconds: it goes on with the workload, so that a seed makes
+    /// The time of the databases that this thread opens, in milliseconds: it goes on with the thread's last workload, so that a seed makes
     /// the same happen each time.
-    static TIME: Cell<u64> = const { Cell::new(0) };
+    static TIME: RefCell<Arc<AtomicU64>> = RefCell::default();
     /// Whether they are encrypted.
     static ENCRYPTED: Cell<bool> = const { Cell::new(false) };
 }
@@ -34,7 +34,8 @@ fn at(millis: u64) -> SystemTime {
 /// Options that make everything happen often: tiny leaves, little memory, flushes within the commits.
 pub fn options() -> Builder {
     let builder = Database::builder().memory(4 << 20).leaf_len(512).segment_span(1 << 20);
-    let builder = builder.clock(|| at(TIME.get())).background_threads(0);
+    let time = TIME.with_borrow(Arc::clone);
+    let builder = builder.clock(move || at(time.load(Ordering::SeqCst))).background_threads(0);
     if ENCRYPTED.get() { builder.encryption_key(EncryptionKey::from_bytes([7; 32])) } else { builder }
 }
 
@@ -71,6 +72,8 @@ enum Change {
 /// What was done, and what was promised.
 pub struct Workload {
     rng: StdRng,
+    /// Of its databases, in milliseconds, also of those in other threads whose options this one has made.
+    pub time: Arc<AtomicU64>,
     /// Only flushes make anything durable, so that the log is stored to: between frequent syncs it is written.
     unsynced: bool,
     keys: u32,
@@ -95,7 +98,8 @@ pub struct Workload {
 impl Workload {
     pub fn new(seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
-        TIME.set(1_000_000);
+        let time = Arc::new(AtomicU64::new(1_000_000));
+        TIME.set(Arc::clone(&time));
         ENCRYPTED.set(seed % 5 == 4);
         let (keys, value_max) = match rng.random_range(0..20) {
             // Values so large that segments fill, die and are collected.
@@ -106,6 +110,7 @@ impl Workload {
         };
         Self {
             rng,
+            time,
             unsynced: seed.is_multiple_of(3),
             keys,
             value_max,
@@ -155,7 +160,7 @@ impl Workload {
     pub fn run(&mut self, db: &Database, steps: usize) -> Result<(), Error> {
         let keyspace = self.keyspace(db)?;
         for _ in 0..steps {
-            TIME.set(TIME.get() + u64::from(self.expires) * 100);
+            self.time.fetch_add(u64::from(self.expires) * 100, Ordering::SeqCst);
             match self.rng.random_range(0..20) {
                 0 => {
                     db.flush()?;
@@ -205,7 +210,7 @@ impl Workload {
                     _ => vec![byte; len],
                 };
                 if self.expires && self.rng.random_bool(0.5) {
-                    let time = TIME.get() + self.rng.random_range(0..10_000);
+                    let time = self.time.load(Ordering::SeqCst) + self.rng.random_range(0..10_000);
                     batch.insert_expiring(keyspace, &key, &value, Expiry::At(at(time)));
                     changes.push(Change::Insert(key, value, time));
                 } else {
@@ -245,9 +250,15 @@ impl Workload {
 
     /// The contents after batch `number`, without what has expired.
     pub fn contents(&self, number: u64) -> Contents {
-        let stored = self.stored(number).into_iter();
-        let alive = stored.filter(|(_, (_, expires))| *expires == 0 || *expires > TIME.get());
+        let (stored, now) = (self.stored(number).into_iter(), self.time.load(Ordering::SeqCst));
+        let alive = stored.filter(|(_, (_, expires))| *expires == 0 || *expires > now);
         alive.map(|(key, (value, _))| (key, value)).collect()
+    }
+
+    /// How many of them expire, but have not.
+    pub fn expiring(&self, number: u64) -> usize {
+        let now = self.time.load(Ordering::SeqCst);
+        self.stored(number).values().filter(|(_, expires)| *expires > now).count()
     }
 
     fn stored(&self, number: u64) -> Stored {

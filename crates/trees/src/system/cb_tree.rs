@@ -243,6 +243,13 @@ impl Index for CbTree {
     fn recover(volume: Arc<dyn Volume>, options: &CbTreeOptions) -> Result<Self> {
         let shape = Shape::of_page(options.page_len).limited(options.keys_max);
         let mut cascade = Cascade::new(open_store(Arc::clone(&volume), options)?, shape);
+        let is_logged = volume.list()?.iter().any(|entry| entry.name == LOG);
+        if is_logged != (options.persistence == CbPersistence::LogPage) {
+            let (is, asked) = if is_logged { ("a", "none") } else { ("no", "one") };
+            return Err(Error::Invalid(format!(
+                "the CB-tree was created with {is} log page, but {asked} is asked for"
+            )));
+        }
         let version = cascade.store().version();
         let (log, operations) = match options.persistence {
             CbPersistence::RootGrowth => (None, Vec::new()),

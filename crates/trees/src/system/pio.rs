@@ -406,7 +406,14 @@ impl Index for PioTree {
     fn flush(&mut self) -> Result<()> {
         self.usable()?;
         let result = self.bring_all();
-        self.noted(result)
+        self.noted(result)?;
+        let is_kept = |queued: &Queued| queued.transaction == COMMITTED;
+        if self.options.log == LogMode::Off && self.queue.get_mut().iter().any(is_kept) {
+            return Err(Error::Invalid(
+                "an open transaction keeps earlier changes of the keys that it has written from the tree, and there is no log: end it first".into(),
+            ));
+        }
+        Ok(())
     }
 
     fn check(&self) -> Result<Checked> {

@@ -429,3 +429,25 @@ fn damage_and_foreign_files_are_told() {
         }
     }
 }
+
+/// Operations that the log page had were passed over in silence.
+#[test]
+fn the_log_page_is_there_as_it_was_created() {
+    for persistence in [CbPersistence::RootGrowth, CbPersistence::LogPage] {
+        let options = |persistence| CbTreeOptions { persistence, ..tiny() };
+        let volume = simulated();
+        let mut tree = CbTree::create(volume.clone(), &options(persistence)).expect("created");
+        (0..3).for_each(|key| tree.insert(key, key).expect("inserted"));
+        if persistence == CbPersistence::RootGrowth {
+            tree.flush().expect("flushed");
+        }
+        drop(tree);
+        let other = match persistence {
+            CbPersistence::RootGrowth => CbPersistence::LogPage,
+            CbPersistence::LogPage => CbPersistence::RootGrowth,
+        };
+        assert!(matches!(CbTree::recover(volume.clone(), &options(other)), Err(Error::Invalid(_))));
+        let tree = CbTree::recover(volume, &options(persistence)).expect("recovered");
+        assert_eq!(tree.range(0..9).expect("scanned"), [(0, 0), (1, 1), (2, 2)]);
+    }
+}

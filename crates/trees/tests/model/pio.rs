@@ -3,7 +3,7 @@
 use crate::suite::{bulk_loads, disk, operations, run, simulated, sum};
 use psync::Simulated;
 use std::sync::Arc;
-use trees::{Eviction, Index, LogMode, PioOptions, PioTree};
+use trees::{Error, Eviction, Index, LogMode, PioOptions, PioTree};
 
 fn options() -> [PioOptions; 5] {
     let tiny = PioOptions {
@@ -99,6 +99,11 @@ fn the_log_may_change_with_each_opening() {
             tree = PioTree::recover(volume.clone(), &options(next))
                 .unwrap_or_else(|error| panic!("{story}: {error}"));
             assert_eq!(tree.range(0..u64::MAX).expect("scanned"), expected, "{story}");
+            // Also what waited in a log that the next opening does not have.
+            drop(tree);
+            tree = PioTree::recover(volume.clone(), &options(next))
+                .unwrap_or_else(|error| panic!("{story}: {error}"));
+            assert_eq!(tree.range(0..u64::MAX).expect("scanned"), expected, "{story}");
             tree.check().unwrap_or_else(|error| panic!("{story}: {error}"));
         }
         // With a log, a log that is not there is damage; without, it is none.
@@ -112,4 +117,22 @@ fn the_log_may_change_with_each_opening() {
         let found = PioTree::recover(volume, &options(first));
         assert_eq!(found.is_ok(), first == LogMode::Off, "{story}");
     }
+}
+
+/// It returned `Ok`, and the operation was in memory alone.
+#[test]
+fn a_flush_without_log_tells_what_a_transaction_keeps_from_the_tree() {
+    let volume = Arc::new(Simulated::new(1).with_alignment(128));
+    let options = PioOptions { log: LogMode::Off, ..options()[0].clone() };
+    let mut tree = PioTree::create(volume.clone(), &options).expect("created");
+    tree.insert(1, 10).expect("inserted");
+    let transaction = tree.begin();
+    tree.update_in(&transaction, 1, 11).expect("updated");
+    tree.insert(2, 20).expect("inserted");
+    assert!(matches!(tree.flush(), Err(Error::Invalid(_))));
+    tree.abort(transaction).expect("aborted");
+    tree.flush().expect("flushed");
+    drop(tree);
+    let tree = PioTree::recover(volume, &options).expect("recovered");
+    assert_eq!(tree.range(0..9).expect("scanned"), [(1, 10), (2, 20)]);
 }

@@ -9,12 +9,15 @@ use crate::flow::memory::Need;
 use crate::operation::KeyspaceId;
 use crate::publish::TreesChange;
 use crate::storage::writer::Writer;
-use crate::tree::candidates;
+use crate::tree::candidates::{self, Limits};
 use crate::tree::cleanse::{ON_THE_WAY, to_leaves};
 use crate::tree::view::TreeView;
 use crate::version::builder::VersionBuilder;
 use bytes::Bytes;
 use std::sync::Arc;
+
+/// Blocks that are looked at in one turn of the writer (count): some milliseconds, if their parents are in memory.
+const LOOKED_AT: usize = 4096;
 
 impl Cleanser {
     /// The maximum memory for cleansing now: no more data is on its way to the leaves than log areas hold.
@@ -49,14 +52,16 @@ impl Cleanser {
         let budget = self.ctx.cleansing_portion(base.live_bytes());
         let mut builder = VersionBuilder::begin(Arc::clone(&base), &self.ctx.pager, &mut *writer);
         let (mut has_cleansed, mut next) = (false, None);
+        let mut left = Limits { bytes: budget, blocks: LOOKED_AT };
         for (keyspace, _) in base.trees.from(from.0) {
             let view = TreeView { pager: &self.ctx.pager, version: &base, keyspace };
             let low = if keyspace == from.0 { from.1.clone() } else { Bytes::new() };
-            if builder.bytes() >= budget {
+            // What is cleansed may have to be written or only to be removed.
+            if left.are_reached() || builder.is_long() {
                 next = Some((keyspace, low));
                 break;
             }
-            let (blocks, behind) = candidates::next(view, low, budget - builder.bytes())?;
+            let (blocks, behind) = candidates::next(view, low, &mut left)?;
             if !blocks.is_empty() {
                 to_leaves(view, &mut builder, blocks, self.ctx.memory.shares.node_len)?;
                 has_cleansed = true;
@@ -95,7 +100,7 @@ impl Cleanser {
         Ok(())
     }
 
-    /// Cleanses some blocks at and above `from`, of about `most` bytes but at least one. Returns where to continue.
+    /// Cleanses some blocks at and above `from`, of about `most` bytes, unless there are none among many. Returns where to continue.
     pub fn cleanse_some(
         &self,
         writer: &mut Writer,
@@ -107,7 +112,8 @@ impl Cleanser {
         let budget = self.ctx.cleansing_portion(base.live_bytes()).min(most);
         let mut builder = VersionBuilder::begin(Arc::clone(&base), &self.ctx.pager, &mut *writer);
         let view = TreeView { pager: &self.ctx.pager, version: &base, keyspace };
-        let (blocks, next) = candidates::next(view, from, budget)?;
+        let mut left = Limits { bytes: budget, blocks: LOOKED_AT };
+        let (blocks, next) = candidates::next(view, from, &mut left)?;
         if !blocks.is_empty() {
             to_leaves(view, &mut builder, blocks, self.ctx.memory.shares.node_len)?;
             self.ctx.publisher.commit_version(builder, TreesChange::Same)?;

@@ -222,7 +222,7 @@ fn reading_ahead_and_the_flush_do_not_wait_for_one_another() {
     let keyspace = due[0].keyspace;
     let view = TreeView { pager: &engine.pager, version: &version, keyspace };
     for (limit, ahead) in [(200 << 10, 3200 << 10), (600 << 10, 3200 << 10), (8 << 20, 8 << 20)] {
-        let (blocks, _) = candidates::next(view, Bytes::new(), u64::MAX).unwrap();
+        let (blocks, _) = candidates::next(view, Bytes::new(), &mut candidates::Limits::none()).unwrap();
         let prefetch = &engine.pager.prefetch;
         let ahead_count = || engine.pager.counters.total(|counters| &counters.ahead);
         let before = ahead_count();
@@ -274,7 +274,7 @@ fn what_is_read_ahead_for_nothing_goes_with_its_block() {
         from = view.block_at(&low).unwrap().unwrap().fence;
         due.push(CleansingTask::new(keyspace, low, 0, false));
     }
-    let (blocks, _) = candidates::next(view, Bytes::new(), u64::MAX).unwrap();
+    let (blocks, _) = candidates::next(view, Bytes::new(), &mut candidates::Limits::none()).unwrap();
     assert!(blocks.len() >= 5 && blocks.len() == due.len(), "{} of {}", blocks.len(), due.len());
     let prefetch = &engine.pager.prefetch;
     let _open = prefetch.open(64 << 20);
@@ -487,6 +487,29 @@ fn blocks_of_many_small_keyspaces_are_cleansed_with_one_edit() {
     let of_all = edits(&db, &|| db.compact().unwrap());
     // A few for portions, and for the collector.
     assert!(of_due <= 15 && of_all <= 15, "{of_due} edits for those that are due, {of_all} for all");
+}
+
+/// What was to be written was looked at, which is nothing where records are removed; and blocks without log areas were not counted.
+#[test]
+fn blocks_that_are_looked_at_and_what_they_have_is_bounded() {
+    let (db, keyspace, _) = with_due(&Simulated::new(1), 0, 80_000);
+    let (engine, other) = (&db.handle.engine, db.keyspace("other").unwrap());
+    other.ingest((0..20_000u32).map(|number| (number.to_be_bytes(), [0; 100]))).unwrap();
+    let version = Arc::clone(&engine.state.load().version);
+    let view =
+        |keyspace: &Keyspace| TreeView { pager: &engine.pager, version: &version, keyspace: keyspace.id() };
+    let next = |keyspace: &Keyspace, mut left: candidates::Limits| {
+        let (blocks, behind) = candidates::next(view(keyspace), Bytes::new(), &mut left).unwrap();
+        (blocks.len(), behind.is_some(), left)
+    };
+    let none = candidates::Limits::none();
+    let (found, goes_on, left) = next(&keyspace, none);
+    let bytes = none.bytes - left.bytes;
+    assert!(found > 3 && !goes_on && none.blocks - left.blocks == found && bytes > 4 << 20);
+    let (some, goes_on, left) = next(&keyspace, candidates::Limits { bytes: bytes / 2, ..none });
+    assert!((2..found).contains(&some) && goes_on && left.are_reached());
+    let few = candidates::Limits { blocks: 2, ..none };
+    assert!(matches!(next(&other, few), (0, true, left) if left.are_reached()));
 }
 
 /// It went on to the end, and closing waited.

@@ -31,6 +31,7 @@ use crate::tree::remove_blocks::{Remainder, drop_blocks};
 use crate::tree::route::deferred::KeyInterval;
 use crate::tree::route::{Budget, Grounds, bytes_of, route};
 use crate::tree::sample::Sample;
+use crate::tree::view::TreeView;
 use crate::tree_writer::WriterAtWork;
 use crate::version::builder::VersionBuilder;
 use bytes::Bytes;
@@ -280,11 +281,22 @@ impl Flusher {
             && let Some(keyspace) = changes.peek().map(|next| next.keyspace)
             && last_keyspace.replace(keyspace) != Some(keyspace)
         {
+            let is_full = rewrite == 0
+                || builder.bytes() >= limit
+                || builder.nodes() >= nodes as usize
+                || builder.is_long();
+            if portion.changes > 0 && is_full {
+                break;
+            }
             if !builder.base().trees.contains(&keyspace) {
                 // It was dropped.
                 while changes.next_if(|next| next.keyspace == keyspace).is_some() {}
                 continue;
             }
+            let view = TreeView { pager: &self.ctx.pager, version: builder.base(), keyspace };
+            // The only leaf of a tree is rewritten with the first change.
+            let only_leaf =
+                view.root().filter(|(_, height)| *height == 0).map_or(0, |(leaf, _)| view.len_of(leaf));
             let fresh = self.tuning.lock().fresh_of(keyspace);
             let limits =
                 Budget { rewrite, write: limit, hold: self.ctx.memory.shares.hold, nodes: nodes as usize };
@@ -295,7 +307,7 @@ impl Flusher {
             work.needs(self.ctx.memory.shares.work(routed.rewrite.bytes(), routed.promised));
             portion.changes += routed.changes;
             portion.bytes += routed.bytes;
-            rewrite = rewrite.saturating_sub(routed.promised);
+            rewrite = rewrite.saturating_sub(routed.promised + only_leaf);
             portion.appended += routed.appended;
             portion.cleansed += routed.cleansed;
             portion.next = routed.left.map(|key| (keyspace, key));
@@ -351,12 +363,16 @@ fn with_remainder<'q>(
 
 #[cfg(test)]
 mod tests {
-    use crate::operation::KeyspaceId;
-    use crate::tree::remove_blocks::{Remainder, listed_len};
+    use crate::background::cleanse::tests::damage;
+    use crate::flow::memory::Need;
+    use crate::operation::{KeyRange, KeyspaceId};
+    use crate::storage::node::NodeId;
+    use crate::tree::remove_blocks::{DROPPED_MAX, Remainder, drop_blocks, listed_len};
     use crate::tree::view::TreeView;
+    use crate::version::builder::VersionBuilder;
     use crate::{Database, Durability, Keyspace};
     use bytes::Bytes;
-    use psync::Simulated;
+    use psync::{Device, Simulated};
     use std::sync::Arc;
 
     fn filled(records: u32) -> (Database, Keyspace) {
@@ -433,5 +449,95 @@ mod tests {
         let at_once = read(usize::MAX, usize::MAX >> 1);
         let in_portions = read(10, 100 * listed_len(&(KeyspaceId(1), key(1))));
         assert!(in_portions < at_once + at_once / 2, "{in_portions} nodes, and {at_once} at once");
+    }
+
+    /// Only the bytes of the changes were looked at: all of these trees were rewritten with one portion, for which there was no space.
+    #[test]
+    fn a_full_disk_lets_records_be_removed_from_many_trees_of_one_leaf() {
+        let volume = Simulated::new(1);
+        let builder = Database::builder().memory(4 << 20).background_threads(0);
+        let db = builder.durability(Durability::Buffered).open_on(Arc::new(volume.clone())).unwrap();
+        let names: Vec<_> = (0..4000).map(|number| format!("small {number}")).collect();
+        let mut keyspaces: Vec<Keyspace> = Vec::new();
+        for names in names.chunks(200) {
+            let made = names.iter().map(|name| db.keyspace(name).unwrap());
+            let made: Vec<_> = made.collect();
+            let mut batch = db.batch();
+            for keyspace in &made {
+                (0..30u8).for_each(|number| _ = batch.insert(keyspace, [number], [7; 100]));
+            }
+            batch.commit().unwrap();
+            keyspaces.extend(made);
+        }
+        db.compact().unwrap();
+        let live = db.handle.engine.state.load().version.live_bytes();
+        assert!(live > 10 << 20, "{live} bytes");
+        volume.set_capacity(volume.used());
+        let mut batch = db.batch();
+        keyspaces.iter().for_each(|keyspace| _ = batch.remove(keyspace, [7]));
+        batch.commit().unwrap();
+        db.flush().unwrap();
+        assert!(keyspaces.iter().all(|keyspace| keyspace.iter().count() == 29));
+    }
+
+    /// What a version builder drops was bounded within a tree, and not over many.
+    #[test]
+    fn what_is_dropped_with_one_edit_is_bounded_over_trees() {
+        let (db, keyspace) = filled(10_000);
+        let engine = &db.handle.engine;
+        let version = Arc::clone(&engine.state.load().version);
+        let tree = version.trees.get(&keyspace.id()).unwrap();
+        let mut guard = engine.writer().lock(Need::default()).unwrap();
+        let mut builder = VersionBuilder::begin(Arc::clone(&version), &engine.pager, guard.get().unwrap());
+        let range = KeyRange { keyspace: keyspace.id(), from: &[], to: None };
+        builder.edit_mut().freed.resize(DROPPED_MAX, NodeId(u64::MAX));
+        assert!(drop_blocks(&mut builder, tree, &[range], engine.shares.node_len).unwrap());
+        assert!(builder.edit_mut().trees.is_empty());
+        builder.edit_mut().freed.clear();
+        assert!(!drop_blocks(&mut builder, tree, &[range], engine.shares.node_len).unwrap());
+        assert_eq!(builder.edit_mut().trees.len(), 1);
+        let is_long = |builder: &mut VersionBuilder<'_>, trees| {
+            let tree = builder.edit_mut().trees[0].clone();
+            builder.edit_mut().trees.resize(trees, tree);
+            builder.is_long()
+        };
+        assert!(!is_long(&mut builder, 1000) && is_long(&mut builder, 100_000), "names are in the edit");
+    }
+
+    /// Each leaf was read only to learn its key, which its block has; and one that could not be read ended all writing.
+    #[test]
+    fn long_records_of_a_removed_range_are_not_read() {
+        let volume = Simulated::new(1);
+        let open = || {
+            let builder = Database::builder().memory(4 << 20).background_threads(0);
+            builder.open_on(Arc::new(volume.clone())).unwrap()
+        };
+        let db = open();
+        let keyspace = db.keyspace("main").unwrap();
+        let long = (0..200u32).map(|number| (number.to_be_bytes(), vec![number as u8; 60_000]));
+        let short = (200..300u32).map(|number| (number.to_be_bytes(), vec![0; 100]));
+        keyspace.ingest(long.chain(short)).unwrap();
+        drop((keyspace, db));
+        let db = open();
+        let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
+        let version = Arc::clone(&engine.state.load().version);
+        let view = TreeView { pager: &engine.pager, version: &version, keyspace: keyspace.id() };
+        let block = view.node(view.block_at(&30u32.to_be_bytes()).unwrap().unwrap().id, 1).unwrap();
+        let leaf = block.child(block.child_for(&30u32.to_be_bytes()));
+        damage(&volume, &db, version.table.address(leaf).unwrap());
+        assert!(keyspace.get(30u32.to_be_bytes()).is_err());
+        let before = volume.counters().bytes_read;
+        for bounds in [[20u32, 50], [100, 250]] {
+            keyspace.remove_range(bounds[0].to_be_bytes()..bounds[1].to_be_bytes()).unwrap();
+        }
+        db.flush().unwrap();
+        let read = volume.counters().bytes_read - before;
+        assert!(read < 1 << 20, "{read} bytes");
+        let left = (0..20u32).chain(50..100).chain(250..300).map(u32::to_be_bytes);
+        assert!(keyspace.iter().of_keys().map(|key| key.unwrap().0.to_vec()).eq(left.map(Vec::from)));
+        db.compact().unwrap();
+        db.check().unwrap();
+        drop((keyspace, db));
+        open().check().unwrap();
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::merge::{AddU64, Append, MergeOperator};
 use crate::version::manifest::file_name;
-use crate::{Database, Durability, Error, Keyspace, KeyspaceOptions};
+use crate::{Database, Durability, Error, Keyspace, KeyspaceOptions, Snapshot};
 use proptest::prelude::*;
 use psync::{Device, Fault, FileId, Filter, OperationKind, PassThrough, Repeat, Simulated, Volume};
 use std::collections::BTreeMap;
@@ -558,6 +558,23 @@ fn a_get_that_sees_an_operand_sees_what_was_ingested_before_it() {
     });
     let found = hits.values().read_found(b"k", found.unwrap()).unwrap().unwrap();
     assert_eq!((&found[..], times), (&6u64.to_be_bytes()[..], 2));
+}
+
+/// Its operands were damage to a view that knew no operator for it.
+#[test]
+fn a_view_that_sees_an_operand_has_its_keyspace() {
+    let db = open(&Simulated::new(1));
+    let mut hits = None;
+    let (state, seq) = db.handle.engine.state.view_while(|| {
+        hits.get_or_insert_with(|| {
+            let hits = db.keyspace_with("hits", KeyspaceOptions::new().merge(AddU64)).unwrap();
+            hits.merge("k", 1u64.to_be_bytes()).unwrap();
+            hits
+        });
+    });
+    let snapshot = Snapshot::of(Arc::clone(&db.handle), state, seq);
+    let found = snapshot.get(&hits.unwrap(), "k").unwrap().unwrap();
+    assert_eq!(&found[..], &1u64.to_be_bytes()[..]);
 }
 
 /// It read what operands of the transaction build on, one after the other, on the thread of the caller.

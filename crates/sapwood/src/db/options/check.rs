@@ -13,7 +13,9 @@ const BACKGROUND_THREADS_MAX: usize = 64;
 /// The shortest lease of a follower: twice the time after which it is heard of again. Shorter in tests.
 const LEASE_MIN: Duration = Duration::from_millis(if cfg!(test) { 0 } else { 2000 });
 /// The least memory in bytes: two queues, a cache and a flush would not fit into less.
-const MEMORY_MIN: u64 = 4 << 20;
+pub(in crate::db) const MEMORY_MIN: u64 = 4 << 20;
+/// The most (4 TiB): no machine that we know has more, and tables that grow with the budget would take for ever to make.
+const MEMORY_MAX: u64 = 4 << 40;
 /// Target bytes of a leaf: shorter than 256 would be mostly headers, of more than 1 MiB, a get would cost too much.
 const LEAF_LEN: RangeInclusive<usize> = 256..=(1 << 20);
 /// Bytes of a segment: must be long enough for the longest leaf, and short enough to be collected.
@@ -21,13 +23,21 @@ const SPAN: RangeInclusive<u64> = (1 << 20)..=(1 << 30);
 /// Bytes of the log that are kept for the change feed, if any are: less would be given up at once.
 const KEPT: RangeInclusive<u64> = (1 << 20)..=(1 << 60);
 
+/// The range of a memory budget.
+pub(in crate::db) fn check_memory(memory: u64) -> Result<()> {
+    let range = match memory {
+        ..MEMORY_MIN => "at least 4194304 bytes (4 MiB)",
+        MEMORY_MIN..=MEMORY_MAX => return Ok(()),
+        _ => "at most 4398046511104 bytes (4 TiB)",
+    };
+    Err(Error::BadOption { option: "memory", value: memory, range: range.into() })
+}
+
 impl Builder {
     pub(super) fn check(&self) -> Result<()> {
         let refuse =
             |option, value, range: &str| Err(Error::BadOption { option, value, range: range.into() });
-        if self.memory < MEMORY_MIN {
-            return refuse("memory", self.memory, "at least 4194304 bytes (4 MiB)");
-        }
+        check_memory(self.memory)?;
         if let Some(left) = address_space::left().filter(|left| self.memory > *left) {
             let range = format!(
                 "at most {left} bytes, which are left of this process's address space; choose less memory, or raise the \

@@ -40,7 +40,7 @@ impl Builder {
     }
 
     fn open_once(&self, path: &Path) -> Result<Database> {
-        if !path.as_os_str().is_empty() && !path.exists() && !self.may_create() {
+        if !path.as_os_str().is_empty() && matches!(path.try_exists(), Ok(false)) && !self.may_create() {
             return Err(Error::Missing { path: path.display().to_string() });
         }
         let create = self.may_create();

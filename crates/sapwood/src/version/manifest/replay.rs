@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! 1. At most two windows, one record and the edit in it are in memory at a time, besides the version.
-//! 2. The data file's length, which never shrinks, bounds what is believed: an edit is refused if the file
-//!    never had room for its nodes and segments.
+//! 2. The data file's length bounds what is believed: an edit is refused if the file never had room for its nodes and segments. The file
+//!    shrinks, but never below what the number of ids of the mapping table asks for ([`least_len`]), which does not go down.
 
 use super::file_name;
 use super::format::{

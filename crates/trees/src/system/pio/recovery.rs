@@ -11,7 +11,7 @@
 //! The LSMap starts out unknown; versions of the leaves tell stale segments.
 
 use super::flush_log::{FlushLog, LogRecord, Written, entry};
-use super::{INNER, LEAVES, Log, PioOptions, PioTree, Standing};
+use super::{INNER, LEAVES, Log, LogMode, PioOptions, PioTree, Standing};
 use crate::Result;
 use crate::buffer::write_through::WriteThrough;
 use crate::page::NodeId;
@@ -84,6 +84,11 @@ pub(super) fn recover(volume: Arc<dyn Volume>, options: &PioOptions, rule: Taken
         options: options.clone(),
         volume,
     };
+    // Without a log from now on, what waits is in the old one alone, until it has come to the tree: by batches that a power loss undoes.
+    let is_without_log = options.log == LogMode::Off;
+    if is_without_log {
+        tree.options.log = LogMode::Buffered;
+    }
     redo(&mut tree, &records, &analysis, rule)?;
     let (inner, leaves) = tree.used()?;
     tree.pages.inner.keep_only(&inner);
@@ -94,6 +99,11 @@ pub(super) fn recover(volume: Arc<dyn Volume>, options: &PioOptions, rule: Taken
     // The queue may be smaller than it was.
     while tree.queue.get_mut().is_full() {
         tree.bupdate()?;
+    }
+    if is_without_log {
+        tree.bring_all()?;
+        tree.options.log = LogMode::Off;
+        tree.checkpoint()?;
     }
     Ok(tree)
 }
