@@ -1,5 +1,6 @@
 //! Ctrl-C (and a request to terminate): noted, and looked at between steps of the work, so that a command ends in order. A second one
-//! ends the program at once, and so does a deadline, whatever the program waits for then.
+//! ends the program at once, and so does a deadline, whatever the program waits for then. Where the program was started with the end of a
+//! session or Ctrl-C ignored (`nohup`, jobs of scripts in the background), it stays so.
 //!
 //! ```
 //! interrupt::watch("the-program", "what was written is whole");
@@ -10,6 +11,9 @@
 //!     println!("step {step}");
 //! }
 //! ```
+
+#[cfg(unix)]
+mod ignored;
 
 use std::io::Write;
 use std::sync::OnceLock;
@@ -33,11 +37,15 @@ pub fn watch(program: &'static str, left: &'static str) {
     let watchman = std::thread::Builder::new().name(name).spawn(move || end_in_time(program, left));
     // Without that thread, or without a handler, Ctrl-C kills the program, which has to survive that too.
     if watchman.is_ok() {
+        #[cfg(unix)]
+        let ignored = ignored::signals();
         let _ = ctrlc::set_handler(|| {
             if FIRST.get_or_init(Instant::now).elapsed() > SECOND_AFTER {
                 std::process::exit(EXIT_CODE);
             }
         });
+        #[cfg(unix)]
+        ignored::ignore(&ignored);
     }
 }
 
