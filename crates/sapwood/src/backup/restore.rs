@@ -2,7 +2,7 @@
 
 use super::archive::ArchivePart;
 use super::assembly::Assembly;
-use super::blob::{BlobReader, Kind};
+use super::blob::{BlobReader, Input, Kind};
 use super::input::{BlobInput, decode_manifest, read_manifest};
 use super::manifest::BackupManifest;
 use super::name::BlobName;
@@ -70,7 +70,7 @@ impl<'p> Restore<'p> {
         Self { from, number: None, point: None, key: None, reporter: Reporter::default() }
     }
 
-    /// Restores what a [`StreamWriter`](crate::backup::StreamWriter) has written.
+    /// Restores what a [`StreamWriter`](crate::backup::StreamWriter) has written. The stream ends with the backup: more is damage.
     ///
     /// ```no_run
     /// # fn main() -> sapwood::Result<()> {
@@ -195,9 +195,11 @@ impl<'p> Restore<'p> {
     pub fn into_directory(self, path: impl AsRef<Path>) -> Result<BackupInfo> {
         let options = DiskOptions { direct: false, ..DiskOptions::default() };
         let path = path.as_ref();
-        let disk = Disk::open(path, options);
-        let disk = disk.map_err(|error| Error::of_opening(error, &path.display().to_string()))?;
-        self.onto(Arc::new(disk))
+        self.onto_opened(|| {
+            let disk = Disk::open(path, options);
+            let disk = disk.map_err(|error| Error::of_opening(error, &path.display().to_string()))?;
+            Ok(Arc::new(disk))
+        })
     }
 
     /// Restores onto any empty [`Volume`], for example a simulated one.
@@ -217,12 +219,23 @@ impl<'p> Restore<'p> {
     /// # Errors
     /// As [`Restore::into_directory`].
     pub fn onto(self, volume: Arc<dyn Volume>) -> Result<BackupInfo> {
-        let holder = format!("a restore by process {}", std::process::id());
-        let _lock = match volume.lock(LockKind::Exclusive, &holder) {
-            Err(psync::Error::NoLocks { .. }) => None,
-            taken => Some(taken.map_err(|error| Error::of_opening(error, &volume.describe()))?),
-        };
-        self.assemble(|key| Assembly::on(&volume, key))
+        self.onto_opened(|| Ok(volume))
+    }
+
+    /// Opens the volume once there is something to restore: no directory is made for a backup that is not there.
+    fn onto_opened(self, open: impl FnOnce() -> Result<Arc<dyn Volume>>) -> Result<BackupInfo> {
+        let mut lock = None;
+        let restored = self.assemble(|key| {
+            let volume = open()?;
+            let holder = format!("a restore by process {}", std::process::id());
+            lock = match volume.lock(LockKind::Exclusive, &holder) {
+                Err(psync::Error::NoLocks { .. }) => None,
+                taken => Some(taken.map_err(|error| Error::of_opening(error, &volume.describe()))?),
+            };
+            Assembly::on(&volume, key)
+        });
+        drop(lock);
+        restored
     }
 
     /// Reads all of the backup and checks it, without restoring it.
@@ -414,6 +427,17 @@ fn from_stream<R: io::Read>(
         let Some(assembly) = assembly else {
             return Err(reader.damage("what comes before the manifest", "a version and a log", "nothing"));
         };
+        if stream.fill(&mut [0])? {
+            let expected = "the end of the stream";
+            return Err(damage(
+                "stream",
+                "stream",
+                stream.at(),
+                "what follows the manifest",
+                expected,
+                "more",
+            ));
+        }
         finish(assembly, &manifest, "stream")?;
         return Ok(BackupInfo::of(&manifest, seal));
     }

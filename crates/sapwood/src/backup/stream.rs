@@ -29,7 +29,8 @@ pub struct StreamWriter<W> {
 }
 
 impl<W: io::Write + Send> StreamWriter<W> {
-    /// A target that writes to `out`, in pieces of up to 1 MiB. Of several backups that are run with it, each is a stream of its own.
+    /// A target that writes to `out`, in pieces of up to 1 MiB. Of several backups that are run with it, each is a stream of its own, to be kept
+    /// apart: what reads one reads to the end.
     ///
     /// ```no_run
     /// # fn main() -> sapwood::Result<()> {
@@ -99,6 +100,11 @@ const NAME: &str = "stream";
 impl<R: io::Read> StreamInput<R> {
     pub fn new(input: R) -> Self {
         Self { input, at: 0 }
+    }
+
+    /// Bytes that were read.
+    pub fn at(&self) -> u64 {
+        self.at
     }
 }
 

@@ -250,9 +250,11 @@ impl<'p> Repair<'p> {
     pub fn into_directory(self, path: impl AsRef<Path>) -> Result<RepairReport> {
         let path = path.as_ref();
         let options = DiskOptions { direct: false, ..DiskOptions::default() };
-        let disk = Disk::open(path, options);
-        let disk = disk.map_err(|error| Error::of_opening(error, &path.display().to_string()))?;
-        self.onto(Arc::new(disk))
+        self.onto_opened(|| {
+            let disk = Disk::open(path, options);
+            let disk = disk.map_err(|error| Error::of_opening(error, &path.display().to_string()))?;
+            Ok(Arc::new(disk))
+        })
     }
 
     /// The same on a volume of one's own.
@@ -268,7 +270,12 @@ impl<'p> Repair<'p> {
     /// sapwood::repair::Repair::of_volume(Arc::new(old)).onto(Arc::new(new))?;
     /// # Ok(()) }
     /// ```
-    pub fn onto(mut self, volume: Arc<dyn Volume>) -> Result<RepairReport> {
+    pub fn onto(self, volume: Arc<dyn Volume>) -> Result<RepairReport> {
+        self.onto_opened(|| Ok(volume))
+    }
+
+    /// Opens the volume once there is something to repair: no directory is made for nothing.
+    fn onto_opened(mut self, open: impl FnOnce() -> Result<Arc<dyn Volume>>) -> Result<RepairReport> {
         check_memory(self.memory.max(MEMORY_MIN))?;
         let old = match &self.of {
             OldDatabase::Volume(old) => Arc::clone(old),
@@ -278,16 +285,17 @@ impl<'p> Repair<'p> {
                 Arc::new(disk.map_err(|error| Error::of_opening(error, &path.display().to_string()))?)
             }
         };
+        // Before there is a file `LOCK` in a directory that is none of ours.
+        Plan::refuse_nothing(&*old)?;
+        let _lock = lock(&*old, LockKind::Shared)?;
+        let plan = Plan::of(&*old, self.key.as_ref())?;
+        let volume = open()?;
         if old.describe() == volume.describe() && matches!(self.of, OldDatabase::Path(_)) {
             return Err(Error::NotEmpty {
                 path: volume.describe(),
                 found: "the damaged database".to_owned(),
             });
         }
-        // Before there is a file `LOCK` in a directory that is none of ours.
-        Plan::refuse_nothing(&*old)?;
-        let _lock = lock(&*old, LockKind::Shared)?;
-        let plan = Plan::of(&*old, self.key.as_ref())?;
         let _other = lock(&*volume, LockKind::Exclusive)?;
         let data = assembly::begin(&*volume)?;
         let (database, old_one) = (DatabaseId::random()?, &plan.encryption);
