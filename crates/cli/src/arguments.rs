@@ -13,7 +13,7 @@ use tracing_subscriber::filter::LevelFilter;
 #[derive(Debug, Parser)]
 #[command(name = "sapwood", version, after_help = FIRST_SESSION, propagate_version = true)]
 pub(crate) struct Arguments {
-    /// Memory that the database may use, such as 64M or 2GiB
+    /// Memory that DB may use, such as 64M or 2GiB; of no use to commands that open none
     #[arg(long, global = true, value_name = "SIZE", default_value = "256MiB", value_parser = parse_size)]
     pub memory: u64,
     /// Wait so long for a database that another process has open; what only reads shows what is durable instead
@@ -473,7 +473,7 @@ pub(crate) struct Backups {
     #[arg(long, value_name = "NUMBER")]
     pub remove: Vec<u64>,
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, conflicts_with = "remove")]
     pub json: bool,
 }
 

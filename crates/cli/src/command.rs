@@ -151,20 +151,41 @@ fn large_values(db: &Database, name: &str) -> Result<Option<LargeValues>> {
 
 /// A keyspace that is there.
 fn existing(db: &Database, name: &str) -> Result<Keyspace> {
-    let names = db.keyspaces();
-    if names.iter().any(|existing| existing == name) {
-        return db.keyspace(name).map_err(|error| match error {
-            sapwood::Error::LargeValues { .. } => Failure::Usage(format!(
-                "keyspace {name:?} has large values: `sapwood put DB KEY --from FILE` sets one, `get DB KEY --to FILE` writes one to a file, `scan DB` lists keys and lengths"
-            )),
-            error => error.into(),
-        });
+    let found = db.keyspace_if_exists(name).map_err(|error| match error {
+        sapwood::Error::LargeValues { .. } => Failure::Usage(format!(
+            "keyspace {name:?} has large values: `sapwood put DB KEY --from FILE` sets one, `get DB KEY --to FILE` writes one to a file, `scan DB` lists keys and lengths"
+        )),
+        error => error.into(),
+    })?;
+    found.ok_or_else(|| {
+        let names = db.keyspaces();
+        Failure::NotFound(if names.is_empty() {
+            "the database is empty: it has no keyspaces".to_owned()
+        } else {
+            format!(
+                "there is no keyspace {name:?}; there are: {}; choose one with --keyspace",
+                names.join(", ")
+            )
+        })
+    })
+}
+
+/// Refuses what no keyspace can be called, before a database is made for it.
+fn check_name(name: &str) -> Result<()> {
+    if (1..=255).contains(&name.len()) && !name.chars().any(char::is_control) {
+        return Ok(());
     }
-    Err(Failure::NotFound(if names.is_empty() {
-        "the database is empty: it has no keyspaces".to_owned()
-    } else {
-        format!("there is no keyspace {name:?}; there are: {}; choose one with --keyspace", names.join(", "))
-    }))
+    Err(Error::BadName { name: name.into(), reason: "names have 1 to 255 bytes and no control characters" }
+        .into())
+}
+
+/// Refuses what can be no key, before a database is made for it.
+fn check_key(key: &[u8]) -> Result<()> {
+    match key.len() {
+        0 => Err(Error::KeyEmpty.into()),
+        len if len > sapwood::KEY_LEN_MAX => Err(Error::KeyTooLong { len, max: sapwood::KEY_LEN_MAX }.into()),
+        _ => Ok(()),
+    }
 }
 
 /// The bytes of a key or value from the command line.

@@ -58,8 +58,8 @@ pub trait RecordReader {
     /// Lines read so far.
     fn line(&self) -> u64;
 
-    /// The keyspaces that the file has begun since this was asked last, with or without records.
-    fn begun(&mut self) -> Vec<String> {
+    /// The keyspaces that the file has begun since this was asked last, with or without records, and with or without a name.
+    fn begun(&mut self) -> Vec<Option<String>> {
         Vec::new()
     }
 }

@@ -45,6 +45,10 @@ impl Input {
         let cannot = |error| Failure::Other(format!("{}: {error}", path.display()));
         let file = File::open(path).map_err(cannot)?;
         let metadata = file.metadata().map_err(cannot)?;
+        if metadata.is_dir() {
+            // Before something is made for what nobody can read.
+            return Err(cannot(io::ErrorKind::IsADirectory.into()));
+        }
         Ok((Self::of(file, !metadata.is_file())?, metadata.is_file().then_some(metadata.len())))
     }
 

@@ -8,6 +8,7 @@ mod arguments;
 mod command;
 mod escape;
 mod failure;
+mod file;
 pub mod format;
 mod input;
 mod interrupt;
@@ -22,7 +23,9 @@ use std::process::ExitCode;
 pub fn run() -> ExitCode {
     let arguments = arguments::Arguments::parse();
     if let Some(level) = arguments.log {
-        tracing_subscriber::fmt().with_max_level(level).with_ansi(false).with_writer(std::io::stderr).init();
+        // A line that cannot be written is not told of where lines cannot be written: that would panic, in a thread of the store.
+        let lines = tracing_subscriber::fmt().with_max_level(level).log_internal_errors(false);
+        lines.with_ansi(false).with_writer(std::io::stderr).init();
     }
     match command::run(arguments) {
         Ok(()) => ExitCode::SUCCESS,

@@ -35,7 +35,7 @@ impl Default for ProfileOptions {
     }
 }
 
-/// The progress of a measurement.
+/// The progress of a measurement: told at the beginning of each point, and within the long ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProfileStep {
     /// Points measured so far.
@@ -284,6 +284,9 @@ impl Bench<'_> {
             let count = (chunks - start).min(buffers.len() as u64) as usize;
             let offsets = (start..).map(|chunk| chunk * CHUNK as u64);
             self.set(&mut buffers[..count], offsets, writes)?;
+            // The longest of all: whoever wants to break it off is not to wait for its end.
+            let what = if writes { "sequential writes" } else { "sequential reads" };
+            (self.step)(ProfileStep { done: self.done - 1, total: self.total, what });
         }
         if writes {
             self.scratch.disk.sync(self.scratch.file)?;
@@ -466,13 +469,15 @@ mod tests {
             time_per_point: Duration::from_millis(1),
             ..ProfileOptions::default()
         };
-        let mut steps = 0;
+        let (mut steps, mut written) = (0, 0);
         let profile = Profile::measure(dir.path(), &options, &mut |step| {
             assert!(step.done < step.total, "{step:?}");
             steps += 1;
+            written += usize::from(step == ProfileStep { done: 0, what: "sequential writes", ..step });
         })
         .unwrap();
         assert!(steps > 60);
+        assert_eq!(written, 3, "at its beginning, and after each set of 8 MiB");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "the scratch file is gone");
         assert_eq!(Profile::from_json(&profile.to_json().unwrap()).unwrap().read_rate.len(), 24);
         assert!(profile.read_rate.iter().all(|rate| rate.iops > 0.0));

@@ -12,6 +12,9 @@ use std::io::Write;
 use std::time::UNIX_EPOCH;
 
 pub(crate) fn run(options: &Changes, opening: Opening) -> Result<()> {
+    if options.keep == Some(0) && options.since.is_some() {
+        return Err(Failure::Usage("--keep 0 keeps no changes, so there are none --since".to_owned()));
+    }
     let since = options.since.as_deref().map(str::parse::<ChangesPosition>).transpose()?;
     let db = opening.to_write_keeping(&options.db, options.keep)?;
     if options.keep == Some(0) {

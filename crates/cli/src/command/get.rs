@@ -4,20 +4,23 @@ use crate::arguments::Get;
 use crate::command::Opening;
 use crate::escape::escape;
 use crate::failure::{Failure, Result};
+use crate::file;
 use crate::format::jsonl;
 use crate::interrupt;
 use crate::output::failed;
 use crate::progress::{Progress, human_bytes};
 use sapwood::Database;
-use std::fs::{self, File};
 use std::io::{self, BufRead, Write, stdout};
 use std::path::Path;
 
 pub(crate) fn run(options: &Get, opening: Opening) -> Result<()> {
     let keys = options.keys.iter().map(|key| super::bytes(key)).collect::<Result<Vec<_>>>()?;
+    if options.to.is_some() && keys.len() > 1 {
+        return Err(Failure::Usage("--to writes the value of one key".to_owned()));
+    }
     let db = opening.to_read(&options.db)?;
     if let Some(to) = &options.to {
-        return to_file(&db, options, &keys, to);
+        return to_file(&db, options, &keys[0], to);
     }
     let keyspace = super::existing(&db, &options.keyspace)?;
     let values = keyspace.multi_get(&keys)?;
@@ -47,10 +50,7 @@ pub(crate) fn run(options: &Get, opening: Opening) -> Result<()> {
 }
 
 /// Writes the value of one key to a file: streamed, if it is a large one.
-fn to_file(db: &Database, options: &Get, keys: &[Vec<u8>], to: &Path) -> Result<()> {
-    let [key] = keys else {
-        return Err(Failure::Usage("--to writes the value of one key".to_owned()));
-    };
+fn to_file(db: &Database, options: &Get, key: &[u8], to: &Path) -> Result<()> {
     let missing = || Failure::NotFound(format!("not found: {}", options.keys[0]));
     let (source, len): (Box<dyn BufRead>, u64) = match super::large_values(db, &options.keyspace)? {
         Some(values) => {
@@ -64,26 +64,11 @@ fn to_file(db: &Database, options: &Get, keys: &[Vec<u8>], to: &Path) -> Result<
             (Box::new(io::Cursor::new(value)), len)
         }
     };
-    let cannot = |error| Failure::Other(format!("{}: {error}", to.display()));
     // After the value was found: a file is not emptied for a key that is not there.
     if to == Path::new("-") {
         return copy(source, len, &mut stdout().lock(), failed);
     }
-    if to.exists() && !to.is_file() {
-        return copy(source, len, &mut File::create(to).map_err(cannot)?, cannot);
-    }
-    // What was there stays until the value is whole.
-    let to = &to.canonicalize().unwrap_or_else(|_| to.to_owned());
-    let mut part = to.clone().into_os_string();
-    part.push(".part");
-    let copied = File::create(&part)
-        .map_err(cannot)
-        .and_then(|mut output| copy(source, len, &mut output, cannot))
-        .and_then(|()| fs::rename(&part, to).map_err(cannot));
-    if copied.is_err() {
-        let _ = fs::remove_file(&part);
-    }
-    copied
+    file::replace(to, |output| copy(source, len, output, file::cannot(to)))
 }
 
 /// Copies a value of this length.

@@ -123,7 +123,7 @@ fn how_to_go_on(options: &Load, format: Format, line: u64) -> String {
             let from_file = options.file != Path::new("-");
             let file = options.file.display().to_string();
             let file = if from_file { format!(" {}", again::quoted(&file)) } else { String::new() };
-            let again = again::from_pipe(&options.file, format.name());
+            let again = again::from_pipe(format.name());
             format!("to go on with the rest: tail -n +{}{file} | {again}", line + 1)
         }
         // Their beginning says what follows.
@@ -162,12 +162,23 @@ fn refuse_compressed(options: &Load) -> Result<()> {
     }
 }
 
+/// An option that the form has no use for was given for another form.
+fn refuse_unused(options: &Load, format: Format) -> Result<()> {
+    if options.key_column.is_none() || matches!(format, Format::Csv | Format::Jsonl) {
+        return Ok(());
+    }
+    let name = format.name();
+    Err(Failure::Usage(format!(
+        "--key-column is for csv and jsonl, and this is taken for {name}: choose the form with --format"
+    )))
+}
+
 /// The command that loads what a pipe brings. Its form is what was told, or what the name says that was packed.
 fn from_pipe(options: &Load, format: Option<Format>) -> String {
     let unpacked = filter_of(extension(&options.file)).and_then(|_| options.file.file_stem().map(Path::new));
     let by_name = || Format::of_file(unpacked.unwrap_or(&options.file));
     let format = format.or(options.format).or_else(by_name).unwrap_or(Format::Tsv);
-    again::from_pipe(&options.file, format.name())
+    again::from_pipe(format.name())
 }
 
 /// Refuses what is none of the forms, before anything is written.
@@ -201,6 +212,10 @@ fn refuse_other(options: &Load, shown: &str, found: &Found) -> Failure {
 pub(crate) fn run(options: &Load, opening: Opening) -> Result<()> {
     super::refuse_file(&options.db)?;
     refuse_compressed(options)?;
+    let told = options.format.or_else(|| Format::of_file(&options.file));
+    let format = told.unwrap_or(Format::Tsv);
+    refuse_unused(options, format)?;
+    options.keyspace.as_deref().map_or(Ok(()), super::check_name)?;
     let (mut input, total) = Input::open(&options.file)?;
     let taken = input.taken();
     let shown = if options.file == Path::new("-") {
@@ -208,30 +223,37 @@ pub(crate) fn run(options: &Load, opening: Opening) -> Result<()> {
     } else {
         options.file.display().to_string()
     };
-    let told = options.format.or_else(|| Format::of_file(&options.file));
-    let format = told.unwrap_or(Format::Tsv);
     let first = input.first_block().map_err(|error| Failure::Other(format!("{shown}: {error}")))?;
     if let Some(found) = magic::find(first, format, told.is_none()) {
         return Err(refuse_other(options, &shown, &found));
     }
     let db = opening.to_write(&options.db, true)?;
     interrupt::watch();
-    if options.keyspace.is_some() || format != Format::Mdb {
-        // Exists even if there are no records, so that what was loaded can be dumped.
-        db.keyspace(options.keyspace.as_deref().unwrap_or("default"))?;
-    }
     let mut reader = format.reader(input, options.key_column.as_deref());
     let mut progress = Progress::bytes("loading", total);
     let began = Instant::now();
     let mut loader =
         Loader { db: &db, options, keyspaces: HashMap::new(), batch: db.batch(), records: 0, committed: 0 };
-    let (mut seen, mut skipped) = (0u64, 0u64);
+    if options.keyspace.is_some() || format != Format::Mdb {
+        // Exists even if there are no records, so that what was loaded can be dumped.
+        loader.keyspace(None)?.map_err(Failure::Usage)?;
+    }
+    let (mut seen, mut skipped, mut databases) = (0u64, 0u64, 0u64);
     let mut failed = None;
     loop {
         let record = reader.next_record();
         // Also those without records: a bad name is told with the first one.
         let begun = reader.begun();
-        if let Some(failure) = begun.iter().find_map(|name| loader.keyspace(Some(name)).err()) {
+        databases += begun.len() as u64;
+        if databases > 1 && options.keyspace.is_some() {
+            failed = Some(Failure::Other(format!(
+                "{shown}: up to line {} a second database has begun, and with --keyspace both would be one keyspace; leave --keyspace out, \
+                 and each becomes one of its own, or load a dump of one of them",
+                reader.line()
+            )));
+            break;
+        }
+        if let Some(failure) = begun.iter().find_map(|name| loader.keyspace(name.as_deref()).err()) {
             failed = Some(failure);
             break;
         }

@@ -9,6 +9,7 @@
 use crate::arguments::Map;
 use crate::command::Opening;
 use crate::failure::{Failure, Result};
+use crate::file;
 use crate::output::{print, tell};
 use sapwood::SegmentInfo;
 use std::fmt::Write;
@@ -26,8 +27,7 @@ const ROW_MIN: u64 = 4 << 20;
 pub(crate) fn run(options: &Map, opening: Opening) -> Result<()> {
     let segments = opening.to_read(&options.db)?.segments();
     if let Some(path) = &options.svg {
-        let cannot = |error: std::io::Error| Failure::Other(format!("{}: {error}", path.display()));
-        std::fs::write(path, svg(&options.db.display().to_string(), &segments)).map_err(cannot)?;
+        file::write(path, svg(&options.db.display().to_string(), &segments).as_bytes())?;
         tell(format_args!("drawn into {}", path.display()));
         return Ok(());
     }

@@ -13,6 +13,8 @@ use std::rc::Rc;
 
 pub(crate) fn run(options: &Put, opening: Opening) -> Result<()> {
     let key = super::bytes(&options.key)?;
+    super::check_key(&key)?;
+    super::check_name(&options.keyspace)?;
     if let Some(from) = &options.from {
         // Before a database is created for it.
         let input = Input::open(from)?;

@@ -12,6 +12,10 @@ use sapwood::repair::{LostRange, Repair, RepairProgress, RepairReport, RepairedK
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+/// How often a database is tried that another process has open.
+const TRY_EVERY: Duration = Duration::from_millis(50);
 
 /// A keyspace and its ranges, one a line.
 fn put_keyspace(text: &mut String, keyspace: &RepairedKeyspace) {
@@ -104,22 +108,34 @@ pub(crate) fn run(options: &Options, opening: &Opening) -> Result<()> {
     super::refuse_file(&options.db)?;
     interrupt::watch();
     let mut bar: Option<Progress> = None;
-    let see = |progress: &RepairProgress| {
+    let mut see = |progress: &RepairProgress| {
         let bar = bar.get_or_insert_with(|| Progress::bytes("repairing", Some(progress.total)));
         bar.at(progress.done, &human_bytes(progress.done));
         if interrupt::pressed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let repair = Repair::of(&options.db);
-    let repair = match &opening.key {
-        Some(key) => repair.encryption_key(key.clone()),
-        None => repair,
+    let began = Instant::now();
+    let done = loop {
+        let repair = Repair::of(&options.db);
+        let repair = match &opening.key {
+            Some(key) => repair.encryption_key(key.clone()),
+            None => repair,
+        };
+        match repair.memory(opening.memory).on_progress(&mut see).into_directory(&options.new) {
+            // Nothing was done, and nothing made.
+            Err(Error::Locked { .. }) if began.elapsed() < opening.wait && !interrupt::pressed() => {
+                std::thread::sleep(TRY_EVERY);
+            }
+            done => break done,
+        }
     };
-    let done = repair.memory(opening.memory).on_progress(see).into_directory(&options.new);
     if let Some(bar) = bar {
         bar.finish();
     }
     let report = done.map_err(|error| match error {
         Error::Stopped => Failure::Interrupted("interrupted: run it again, and it begins anew".to_owned()),
+        Error::Locked { .. } if interrupt::pressed() => {
+            Failure::Interrupted("interrupted: nothing was done".to_owned())
+        }
         error => error.into(),
     })?;
     let told = if options.json {

@@ -6,6 +6,7 @@ mod real_data;
 
 use crate::arguments::Tour;
 use crate::failure::{Failure, Result};
+use crate::interrupt;
 use crate::output::print;
 use crate::progress::{Progress, human_bytes};
 use psync::{Backend, ProfileOptions};
@@ -23,11 +24,14 @@ const RECORD_BYTES: u64 = 116;
 const GROUP: usize = 64;
 const ROUNDS: usize = 60;
 const SCANNED: u64 = 1_000_000;
+/// Records of a scan between two looks for Ctrl-C (count): some milliseconds.
+const LOOK_EVERY: u64 = 1 << 12;
 
 pub(crate) fn run(options: &Tour) -> Result<()> {
     if options.write_until_killed {
         return kill::write(&options.dir);
     }
+    interrupt::watch_leaving("its directory sapwood-tour-... may be there still: remove it");
     let cannot = |error: std::io::Error| Failure::Other(format!("{}: {error}", options.dir.display()));
     let scratch =
         tempfile::Builder::new().prefix("sapwood-tour-").tempdir_in(&options.dir).map_err(cannot)?;
@@ -83,6 +87,7 @@ fn load_real(path: &Path) -> Result<()> {
     let mut progress = Progress::bytes("loading", Some(data.bytes));
     let mut loaded = 0;
     for records in data.records.chunks(500) {
+        interrupt::go_on()?;
         let mut batch = db.batch();
         for (key, value) in records {
             batch.insert(&keyspace, key, value);
@@ -131,6 +136,7 @@ fn load_synthetic(path: &Path, table: &mut Vec<(String, String)>) -> Result<()> 
     let began = Instant::now();
     let mut value = [0; 100];
     for start in (0..RECORDS).step_by(1000) {
+        interrupt::go_on()?;
         let mut batch = db.batch();
         for number in start..(start + 1000).min(RECORDS) {
             rng.fill(&mut value[..]);
@@ -174,6 +180,7 @@ fn measured(db: &Database, work: impl FnOnce() -> Result<()>) -> Result<Cost> {
 /// Brings the inner nodes into memory, as they are in any database that is in use.
 fn warm(keyspace: &Keyspace, rng: &mut StdRng) -> Result<()> {
     for _ in 0..1000 {
+        interrupt::go_on()?;
         keyspace.get(key(rng.random_range(0..RECORDS)))?;
     }
     Ok(())
@@ -188,6 +195,7 @@ fn compare_gets(path: &Path, profile: &psync::Profile, table: &mut Vec<(String, 
         (Cost { seconds: 0.0, requests: 0, groups: 0 }, Cost { seconds: 0.0, requests: 0, groups: 0 });
     // In turn, so that whoever else uses the machine disturbs both alike.
     for _ in 0..ROUNDS {
+        interrupt::go_on()?;
         let mut keys = || -> Vec<_> { (0..GROUP).map(|_| key(rng.random_range(0..RECORDS))).collect() };
         let (ones, many) = (keys(), keys());
         let cost = measured(&db, || {
@@ -247,6 +255,9 @@ fn compare_scans(path: &Path, table: &mut Vec<(String, String)>) -> Result<()> {
             for item in keyspace.range(key(RECORDS / 4)..).take(SCANNED as usize) {
                 item?;
                 count += 1;
+                if count.is_multiple_of(LOOK_EVERY) {
+                    interrupt::go_on()?;
+                }
             }
             Ok(())
         })?;

@@ -26,7 +26,7 @@ pub struct Reader<R> {
     database: Option<String>,
     is_value_unwanted: bool,
     /// Databases whose headers came since somebody asked.
-    begun: Vec<String>,
+    begun: Vec<Option<String>>,
 }
 
 #[derive(PartialEq, Eq)]
@@ -94,7 +94,7 @@ impl<R: BufRead> Reader<R> {
             };
             match (name, value) {
                 ("HEADER", "END") => {
-                    self.begun.extend(self.database.clone());
+                    self.begun.push(self.database.clone());
                     return Ok(true);
                 }
                 ("VERSION", "3" | "2") => {}
@@ -245,7 +245,7 @@ impl<R: BufRead> RecordReader for Reader<R> {
         self.lines.number
     }
 
-    fn begun(&mut self) -> Vec<String> {
+    fn begun(&mut self) -> Vec<Option<String>> {
         std::mem::take(&mut self.begun)
     }
 }

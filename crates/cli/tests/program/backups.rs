@@ -114,6 +114,12 @@ fn a_stream_goes_through_a_pipe() {
     place.run(&["restore", "ships.backup", "second.db"]).ends(0);
     place.run(&["verify", "ships.backup", "--number", "1"]).ends(2);
     place.feed(&["verify", "-"], &output.stdout[..output.stdout.len() / 2]).ends(1).tells("cut off");
+    // The second one would be left out.
+    write(place.path("two.backup"), [&output.stdout[..], &output.stdout].concat()).unwrap();
+    for arguments in [&["verify", "two.backup"][..], &["restore", "two.backup", "third.db"]] {
+        place.run(arguments).ends(1).tells("what follows the manifest");
+    }
+    place.run(&["get", "third.db", "00000001"]).ends(3);
 }
 
 #[test]

@@ -286,3 +286,40 @@ fn a_name_that_cannot_be_a_keyspace_is_told_with_its_line() {
     place.run(&["load", "x.db", "a.mdb", "--keyspace", "ships"]).ends(0);
     assert_eq!(place.run(&["get", "x.db", "a", "-k", "ships"]).ends(0).out, "1\n");
 }
+
+/// It was not looked at, and the records went in under other keys.
+#[test]
+fn a_key_column_of_a_form_that_has_none_is_refused() {
+    let place = Place::new();
+    place.file("ships.tsv", "fram\t1892\n");
+    place.file("ships.mdb", "VERSION=3\nHEADER=END\n 61\n 62\nDATA=END\n");
+    for wrong in [
+        &["load", "x.db", "ships.tsv", "--key-column", "2"][..],
+        &["load", "x.db", "ships.mdb", "--key-column", "2"],
+        &["load", "x.db", "ships.mdb", "--format", "tsv", "--key-column", "2"],
+        &["load", "x.db", "--key-column", "2"],
+    ] {
+        place.run(wrong).ends(2).tells("--key-column is for csv and jsonl").tells("--format");
+    }
+    assert!(!place.path("x.db").exists());
+}
+
+/// Records of one replaced those of the other.
+#[test]
+fn two_databases_do_not_become_one_keyspace() {
+    let place = Place::new();
+    let one = |name: &str, value: &str| {
+        format!("VERSION=3\nformat=print\n{name}type=btree\nHEADER=END\n{value}DATA=END\n")
+    };
+    let ships = one("database=ships\n", " fram\n 1892\n");
+    for second in [one("database=harbours\n", " fram\n 0\n"), one("", "")] {
+        place.file("two.mdb", format!("{ships}{second}"));
+        let said = place.run(&["load", "x.db", "two.mdb", "-k", "one"]).ends(3);
+        said.tells("two.mdb: up to line 1")
+            .tells("a second database has begun")
+            .tells("leave --keyspace out");
+        assert_eq!(place.run(&["dump", "x.db", "-k", "one"]).ends(0).out, "fram\t1892\n");
+    }
+    place.file("one.mdb", ships);
+    place.run(&["load", "x.db", "one.mdb", "-k", "other"]).ends(0);
+}

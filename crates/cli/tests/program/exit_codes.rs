@@ -104,6 +104,8 @@ fn wrong_usage_is_2() {
         &["get", "ships.db", "a", "--hex", "--json"],
         &["get", "ships.db", "a", "--wait", "soon"],
         &["get", "ships.db", "a", "--wait", "-1"],
+        &["changes", "ships.db", "--keep", "0", "--since", "0f9c2d5e8a7b46139c0d1e2f3a4b5c6d-1-2"],
+        &["backups", "backups", "--remove", "1", "--json"],
     ] {
         place.run(arguments).ends(2);
     }
@@ -306,7 +308,61 @@ fn a_directory_that_cannot_be_written_can_be_read() {
     };
     assert_eq!(run(&["get", "ships.db", "beagle"]).ends(0).out, "1820\n");
     assert!(run(&["check", "ships.db"]).ends(0).out.contains("sound"));
+    place.file("out", "what was there");
+    mode("out", 0o666);
+    run(&["get", "ships.db", "beagle", "--to", "out"]).ends(0);
+    assert_eq!(std::fs::read(place.path("out")).unwrap(), b"1820");
     run(&["put", "ships.db", "a", "b"]).ends(3).tells("ermission denied");
     run(&["put", "new.db", "a", "b"]).ends(3).tells("ermission denied").tells("new.db");
     mode("ships.db", 0o755);
+}
+
+/// It did not wait.
+#[test]
+fn a_repair_waits_for_the_database() {
+    let place = Place::new();
+    place.ships("beagle\t1820\n");
+    let db = sapwood::Database::open(place.path("ships.db")).unwrap();
+    let began = std::time::Instant::now();
+    place.run(&["repair", "ships.db", "new.db", "--wait", "0.3"]).ends(3).tells("ships.db is in use by");
+    assert!(began.elapsed() >= std::time::Duration::from_millis(300));
+    assert!(!place.path("new.db").exists());
+    let waiting = place.command(&["repair", "ships.db", "new.db", "--wait", "60"]).spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    db.close().unwrap();
+    wait(waiting).ends(0);
+    assert_eq!(place.run(&["scan", "new.db", "--count"]).ends(0).out, "1\n");
+}
+
+#[test]
+fn what_fails_before_it_begins_makes_nothing() {
+    let place = Place::new();
+    place.ships("beagle\t1820\n");
+    place.run(&["backup", "ships.db", "backups"]).ends(0);
+    std::fs::create_dir(place.path("empty")).unwrap();
+    let (key, name) = ("k".repeat(sapwood::KEY_LEN_MAX + 1), "n".repeat(256));
+    for (code, arguments) in [
+        (2, &["put", "new.db", "", "v"][..]),
+        (2, &["put", "new.db", &key, "v"]),
+        (2, &["put", "new.db", "k", "v", "-k", ""]),
+        (2, &["put", "new.db", "k", "v", "-k", &name]),
+        (2, &["put", "new.db", "", "--from", "/dev/null"]),
+        (2, &["put", "new.db", "k", "--from", "/dev/null", "-k", "two\nlines"]),
+        (3, &["put", "new.db", "k", "--from", "empty"]),
+        (2, &["load", "new.db", "/dev/null", "-k", ""]),
+        (2, &["load", "new.db", "/dev/null", "--memory", "1"]),
+        (3, &["load", "new.db", "empty"]),
+        (3, &["repair", "none.db", "new.db"]),
+        (3, &["repair", "empty", "new.db"]),
+        (1, &["restore", "backups", "new.db", "--number", "7"]),
+        (1, &["restore", "backups", "new.db", "--to", "2h ago"]),
+        (1, &["restore", "empty", "new.db"]),
+        (1, &["restore", "/dev/null", "new.db"]),
+    ] {
+        place.run(arguments).ends(code);
+        assert!(!place.path("new.db").exists(), "{arguments:?}");
+    }
+    // In a database that is there, no keyspace.
+    place.run(&["put", "ships.db", "", "v", "-k", "new"]).ends(2);
+    place.run(&["scan", "ships.db", "-k", "new"]).ends(1);
 }

@@ -248,3 +248,48 @@ fn changes_that_were_not_all_told_end_as_interrupted() {
     let whole = place.run(&["changes", "x.db"]).ends(0);
     assert!(said.out.len() < whole.out.len() && whole.out.starts_with(&said.out));
 }
+
+/// What `nohup` has ignored, and the shell of a script for its jobs in the background, stays so.
+#[test]
+fn what_is_ignored_from_the_beginning_stays_ignored() {
+    for signal in ["HUP", "INT"] {
+        let place = Place::new();
+        let script = format!("trap '' {signal}; exec {PROGRAM} load x.db");
+        let mut child = Command::new("sh")
+            .args(["-c", &script])
+            .current_dir(place.path(""))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let text: String = (0..2000).map(|index| format!("key{index}\t{index}\n")).collect();
+        stdin.write_all(text.as_bytes()).unwrap();
+        until("a batch is in the log", || logged(&place, "x.db") > 10_000);
+        let sent = Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status();
+        assert!(sent.unwrap().success());
+        std::thread::sleep(Duration::from_millis(300));
+        stdin.write_all(b"last\t1\n").unwrap();
+        drop(stdin);
+        wait(child).ends(0).tells("2001 records");
+    }
+}
+
+/// They left 1 GiB and 2 GiB for good.
+#[test]
+fn probe_and_tour_leave_nothing() {
+    for arguments in [&["probe", "disk"][..], &["tour", "--dir", "disk"]] {
+        let place = Place::new();
+        let disk = place.path("disk");
+        std::fs::create_dir(&disk).unwrap();
+        let child = place.command(arguments).spawn().unwrap();
+        // What probe makes, and the directory in which tour has it made.
+        let files = |dir: &std::path::Path| std::fs::read_dir(dir).unwrap().count();
+        until("it writes", || files(&disk) > 0);
+        std::thread::sleep(Duration::from_millis(300));
+        interrupt(&child);
+        wait(child).ends(130).tells("nothing is left");
+        assert_eq!(files(&disk), 0, "{arguments:?}");
+    }
+}

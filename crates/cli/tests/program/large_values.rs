@@ -51,3 +51,20 @@ fn a_dump_of_all_keyspaces_has_all_but_these_and_says_so() {
     assert_eq!(place.run(&["scan", "y.db", "-k", "ships"]).ends(0).out, "b\t2\n");
     place.run(&["dump", "x.db", "-k", "photos"]).ends(2).tells("large values");
 }
+
+#[cfg(unix)]
+#[test]
+fn a_file_that_is_replaced_keeps_its_mode_and_a_strangers_stays() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    place.run(&["put", "x.db", "one", "1892"]).ends(0);
+    place.file("out", "what was there, and was longer");
+    place.file("out.part", "of somebody else");
+    std::fs::set_permissions(place.path("out"), PermissionsExt::from_mode(0o600)).unwrap();
+    place.run(&["get", "x.db", "one", "--to", "out"]).ends(0);
+    place.run(&["get", "x.db", "none", "--to", "out"]).ends(1);
+    assert_eq!(std::fs::read(place.path("out")).unwrap(), b"1892");
+    assert_eq!(std::fs::read(place.path("out.part")).unwrap(), b"of somebody else");
+    assert_eq!(std::fs::metadata(place.path("out")).unwrap().permissions().mode() & 0o777, 0o600);
+    place.run(&["get", "x.db", "one", "two", "--to", "out"]).ends(2).tells("one key");
+}

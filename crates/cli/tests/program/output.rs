@@ -126,3 +126,22 @@ fn each_flush_has_a_line_where_one_asks_for_it() {
     load("told.db", &["--log", "debug"]).ends(0).tells("sapwood::flush: flushed changes=").tells(" took_ms=");
     load("none.db", &["--log", "loud"]).ends(2).tells("'loud' for '--log <LEVEL>'");
 }
+
+/// Threads of the store panicked on a line that they could not write: the database was poisoned, and the program ended with 101 or 134.
+#[test]
+fn log_lines_that_nobody_can_read_harm_nothing() {
+    let place = Place::new();
+    let text: String = (0..40_000).map(|index| format!("{index:08}\tvalue {index}\n")).collect();
+    place.file("many.tsv", text);
+    for arguments in [
+        &["put", "x.db", "a", "b"][..],
+        &["load", "x.db", "many.tsv", "--memory", "4MiB"],
+        &["get", "x.db", "a"],
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = place.command(&[arguments, &["--log", "debug"]].concat());
+        Said::from(command.stderr(writer).output().unwrap()).ends(0);
+    }
+    assert_eq!(place.run(&["scan", "x.db", "--count"]).ends(0).out, "40001\n");
+}

@@ -192,3 +192,21 @@ fn two_databases_whose_names_are_no_text_do_not_become_one() {
         .tells("not UTF-8")
         .tells("--keyspace");
 }
+
+/// It was not there, or without the options.
+#[test]
+fn a_keyspace_without_a_name_and_records_is_made_as_it_was_asked_for() {
+    let place = Place::new();
+    place.run(&["put", "a.db", "fram", "1892", "-k", "ships"]).ends(0);
+    place.feed(&["load", "a.db"], b"").ends(0);
+    let text = place.run(&["dump", "a.db", "--format", "mdb"]).ends(0).out;
+    for format in ["mdb", "tsv"] {
+        let text = if format == "mdb" { text.as_bytes() } else { b"" };
+        place.feed(&["load", "b.db", "-", "--format", format, "--compression", "zstd:7"], text).ends(0);
+        assert_eq!(place.run(&["scan", "b.db", "--count"]).ends(0).out, "0\n");
+        let db = sapwood::Database::open(place.path("b.db")).unwrap();
+        let options = db.keyspace("default").unwrap().options().unwrap();
+        assert_eq!(options.is_compressed_by(), sapwood::Compression::Zstd { level: 7 });
+        db.drop_keyspace("default").unwrap();
+    }
+}

@@ -91,13 +91,15 @@ pub(crate) fn race(plan: &Plan, program: &Program, dir: &Path, command: &str) ->
 fn profile(dir: &Path, notes: &mut Vec<String>) -> Option<Profile> {
     let options = ProfileOptions { time_per_point: Duration::from_millis(60), ..ProfileOptions::default() };
     let progress = Progress::new("the disk alone");
-    let mut expected = false;
+    let mut told = None;
     let measured = Profile::measure(dir, &options, &mut |step| {
-        if !expected {
+        if told.is_none() {
             progress.expect(step.total);
-            expected = true;
         }
-        progress.step(step.what);
+        // A long point is told of more than once.
+        if told.replace(step.done) != Some(step.done) {
+            progress.step(step.what);
+        }
     });
     match measured {
         Ok(profile) => Some(profile),

@@ -2,6 +2,7 @@
 //! is killed; then everything that it said must be there.
 
 use crate::failure::{Failure, Result};
+use crate::interrupt;
 use crate::output::print;
 use sapwood::{Database, Durability};
 use std::io::{BufRead, BufReader, Write, stdout};
@@ -56,10 +57,12 @@ pub(super) fn show(dir: &Path, table: &mut Vec<(String, String)>) -> Result<()> 
     child.kill().map_err(cannot)?;
     child.wait().map_err(cannot)?;
     let acknowledged = reader.join().unwrap_or(0);
+    interrupt::go_on()?;
     let db = open(&path)?;
     let keyspace = db.keyspace("default")?;
     let (mut whole, mut half, mut batch) = (0u64, 0u64, 0u64);
     loop {
+        interrupt::go_on()?;
         batch += 1;
         let keys: Vec<_> = (0..KEYS).map(|index| key(batch, index)).collect();
         let found = keyspace.multi_get(&keys)?.into_iter().flatten().count() as u64;

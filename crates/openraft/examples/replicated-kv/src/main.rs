@@ -87,7 +87,9 @@ struct Arguments {
 fn main() -> anyhow::Result<()> {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    // A line that cannot be written is not told of where lines cannot be written: that would panic, in a thread of the store.
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).log_internal_errors(false);
+    lines.with_writer(std::io::stderr).init();
     let arguments = Arguments::parse();
     // Fails only if there is one already.
     _ = rustls::crypto::ring::default_provider().install_default();
