@@ -139,13 +139,14 @@ pub(crate) struct NewRun {
     pub fresh: u32,
 }
 
-/// Most bytes in an edit of a node; what a log piece takes in addition, without its fence; and of a run
-/// without pieces and hashes.
+/// Most bytes in an edit of a node; what a log piece takes in addition, without its fence.
 pub(crate) const NODE_IN_EDIT: u64 = 24;
 const PIECE_IN_EDIT: u64 = 6;
-/// Of the id of a node; and of a tree, with the longest name.
+/// Most bytes of the id of a node in an edit: so that an edit is as long as it may be, and no longer.
 const ID_IN_EDIT: u64 = 6;
+/// Most bytes of a tree in an edit, with the longest name, so that portions are bounded.
 const TREE_IN_EDIT: u64 = 48 + NAME_LEN_MAX as u64;
+/// Most bytes of a run in an edit, without pieces and hashes, so that portions are bounded.
 pub(crate) const RUN_IN_EDIT: u64 = 25;
 
 /// Longest name of a keyspace in bytes: that of a file's name, so that a name can be one.

@@ -14,7 +14,7 @@ const BACKGROUND_THREADS_MAX: usize = 64;
 const LEASE_MIN: Duration = Duration::from_millis(if cfg!(test) { 0 } else { 2000 });
 /// The least memory in bytes: two queues, a cache and a flush would not fit into less.
 pub(in crate::db) const MEMORY_MIN: u64 = 4 << 20;
-/// The most (4 TiB): no machine that we know has more, and tables that grow with the budget would take for ever to make.
+/// The most memory in bytes (4 TiB): no machine that we know has more, and tables that grow with the budget would take for ever to make.
 const MEMORY_MAX: u64 = 4 << 40;
 /// Target bytes of a leaf: shorter than 256 would be mostly headers, of more than 1 MiB, a get would cost too much.
 const LEAF_LEN: RangeInclusive<usize> = 256..=(1 << 20);
