@@ -10,7 +10,7 @@
 //!    A purge beyond the state is durable once the state has come to it.
 //! 3. Indexes are consecutive, from the one after the last purged entry. A batch has entries in order and the database's
 //!    log loses only its end, so a crash within a long append leaves a beginning of it.
-//! 4. A log that was opened ends no earlier than the state, and has nothing that conflicts with it.
+//! 4. A log that was opened has no entries behind the state that are of an earlier leader: they conflict with it.
 //! 5. What is purged is durable in the state: in one database because the log of the database has it in that order, in two because
 //!    a purge syncs the state first. openraft purges also while the snapshot that has the entries is being installed: see [`purge`].
 
@@ -138,11 +138,11 @@ where
         let last = log.lease.shared.log.range(entries).next_back().transpose()?;
         let last = last.map(|(_, value)| log.decode(&value)).transpose()?.map(|entry| entry.log_id);
         let last = last.max(purged);
-        let is_behind = last < applied;
+        let index = |id: &Option<LogId<C::NodeId>>| id.as_ref().map(|id| id.index);
+        let conflicts = last < applied && index(&last) > index(&applied);
         log.ends.lock().last = last;
-        if let Some(applied) = applied.filter(|_| is_behind) {
-            // A crash has left entries that end before the state, which a snapshot has brought, or conflict with it. openraft purges them when it starts, and has
-            // read memberships from them by then.
+        if let Some(applied) = applied.filter(|_| conflicts) {
+            // A crash came between the state that a snapshot has brought, and the purge. openraft purges when it starts, and has read memberships from the entries by then.
             log.purge(applied)?;
         }
         Ok(Self { log: Arc::new(log), committed: Durability::Immediate })
@@ -153,9 +153,21 @@ where
     }
 
     /// Appends a membership of one node, durably, in a term that no leader has had, as [`Store::restart_group`](crate::Store::restart_group) says.
-    pub(crate) fn force_membership(&self, id: C::NodeId, node: C::Node) -> Result<()> {
+    pub(crate) fn force_membership(
+        &self,
+        applied: Option<LogId<C::NodeId>>,
+        id: C::NodeId,
+        node: C::Node,
+    ) -> Result<()> {
         let (log, group) = (&self.log, self.log.lease.group);
-        let last = log.ends.lock().last.clone().ok_or(Error::NeverStarted { group })?;
+        let last = log.ends.lock().last.clone().max(applied.clone());
+        let last = last.ok_or(Error::NeverStarted { group })?;
+        if let Some(applied) = applied
+            && log.ends.lock().last.as_ref().is_none_or(|last| *last < applied)
+        {
+            // As openraft does when it starts.
+            log.purge(applied)?;
+        }
         let vote: Option<Vote<C::NodeId>> = log.lease.read(&log.lease.shared.log_meta, Kind::Vote)?;
         let term = vote.map_or(0, |vote| vote.leader_id().get_term()).max(last.leader_id.get_term()) + 1;
         let nodes = BTreeMap::from([(id.clone(), node)]);

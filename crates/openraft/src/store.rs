@@ -264,7 +264,8 @@ impl Store {
         C::D: Serialize + DeserializeOwned,
     {
         let lease = Arc::new(self.lease(group)?);
-        LogStore::<C>::open(lease)?.force_membership(id, node)
+        let applied = lease.read(&lease.shared.meta, Kind::Applied)?;
+        LogStore::<C>::open(lease)?.force_membership(applied, id, node)
     }
 
     fn lease(&self, group: u64) -> Result<Lease> {

@@ -30,6 +30,20 @@ pub struct Contents {
 }
 
 impl Contents {
+    /// What a group has of them that was opened: no entries behind the state that are of an earlier leader.
+    fn as_opened(&self) -> Self {
+        let mut opened = self.clone();
+        let last = self.entries.values().map(|(id, _)| *id).max();
+        if let (Some(last), Some(applied)) = (last, self.applied)
+            && last < applied
+            && last.index > applied.index
+        {
+            opened.entries.clear();
+            opened.purged = self.applied;
+        }
+        opened
+    }
+
     /// What is there.
     pub async fn read(log: &mut Log, machine: &mut Machine) -> Result<Self> {
         let LogState { last_purged_log_id: purged, last_log_id } = log.get_log_state().await?;
@@ -129,7 +143,7 @@ impl Journal {
 
     /// Checks what is there after a power cut.
     pub fn check(&self, found: &Contents, story: &str) {
-        if self.contents[self.durable..].contains(found) {
+        if self.contents[self.durable..].iter().any(|contents| contents.as_opened() == *found) {
             return;
         }
         let when = self.contents.iter().rposition(|contents| contents == found);
