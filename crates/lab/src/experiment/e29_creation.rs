@@ -68,7 +68,7 @@ const CAUSES: &[Cause] = &[
     },
     Cause {
         device: Device::Ssdsim,
-        scale: None,
+        scale: Some(Scale::Ci),
         key: "pair-",
         text: "the AS-tree, which gathers records as IBSF does and writes them in sequence, writes hardly ever by itself: a full buffer is one call. It is built from what the paper says of \
                it in a sentence; its authors' gathers nodes. The CB-tree is behind all that gather: see IBSF's time. If insertions go down to their leaf before they wait, the AS-tree and IBSF are within \
@@ -76,9 +76,23 @@ const CAUSES: &[Cause] = &[
     },
     Cause {
         device: Device::Ssdsim,
-        scale: None,
+        scale: Some(Scale::Std),
+        key: "pair-",
+        text: "the AS-tree, which gathers records as IBSF does and writes them in sequence, writes hardly ever by itself: a full buffer is one call. It is built from what the paper says of \
+               it in a sentence; its authors' gathers nodes. The CB-tree is behind these two, and level with the LU-tree but for TPC-E. If insertions go down to their leaf before they wait, the AS-tree and IBSF \
+               are within a fifth of each other (the readings below), and at s = 0.85 both far behind the CB-tree",
+    },
+    Cause {
+        device: Device::Ssdsim,
+        scale: Some(Scale::Ci),
         key: "S470, pair-",
         text: "as on the simulated drive: the AS-tree writes a full buffer in one call. On this drive that gains less",
+    },
+    Cause {
+        device: Device::Ssdsim,
+        scale: Some(Scale::Std),
+        key: "S470, pair-",
+        text: "the AS-tree and IBSF write a full buffer in one call; on this drive that gains less, and the CB-tree is ahead of the LU-tree by 15 % to a quarter but for TPC-E",
     },
     Cause {
         device: Device::Ssdsim,
@@ -321,16 +335,20 @@ fn judge_variants<C: Clock>(rows: &Rows<C>, judgement: &mut Judgement) -> std::r
                 others.push((system.name(), count(system, what)?));
             }
             let told = others.iter().map(|(name, count)| format!("{name} {}", number(*count)));
-            judgement.check(
-                &format!("flash-{name}-{key}"),
-                &format!(
-                    "{}, writes and reads (figure 15): the CB-tree's flash {name} are the fewest",
-                    NAMES[at]
-                ),
-                "fewest in every case",
-                format!("CB-tree {}; {}", number(cb), told.collect::<Vec<_>>().join(", ")),
-                others.iter().all(|(_, count)| cb < *count),
+            let key = format!("flash-{name}-{key}");
+            let claim = format!(
+                "{}, writes and reads (figure 15): the CB-tree's flash {name} are the fewest",
+                NAMES[at]
             );
+            let ours = format!("CB-tree {}; {}", number(cb), told.collect::<Vec<_>>().join(", "));
+            // Where another has none there are no fewer.
+            if cb == 0.0 && others.iter().any(|(_, count)| *count == 0.0) {
+                let ours = format!("{ours}: there was hardly anything to collect");
+                judgement.not_applicable(&key, &claim, "fewest in every case", ours);
+                continue;
+            }
+            let is_least = others.iter().all(|(_, count)| cb < *count);
+            judgement.check(&key, &claim, "fewest in every case", ours, is_least);
         }
     }
     Ok(())
