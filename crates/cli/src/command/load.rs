@@ -322,7 +322,14 @@ pub(crate) fn run(options: &Load, opening: Opening) -> Result<()> {
         (Some(failure), Ok(())) => {
             Err(Failure::Other(format!("{failure}\n  {committed} records before it are in the database")))
         }
-        (Some(failure), Err(_)) | (None, Err(failure)) => {
+        (Some(Failure::Interrupted(_)), Err(failure)) => Err(Failure::Other(format!(
+            "{failure}\n  interrupted: about {committed} records are in the database, up to line {line} of {shown}\n  {}",
+            how_to_go_on(options, format, line)
+        ))),
+        (Some(failure), Err(error)) => Err(Failure::Other(format!(
+            "{failure}\n  and then: {error}\n  about {committed} records are in the database"
+        ))),
+        (None, Err(failure)) => {
             Err(Failure::Other(format!("{failure}\n  about {committed} records are in the database")))
         }
         (None, Ok(())) => {
