@@ -153,6 +153,11 @@ fn damage(
     }
 }
 
+/// Whether a blob cannot be read, however often that is tried: it is damaged, or of a newer Sapwood.
+fn is_unreadable(error: &Error) -> bool {
+    error.is_damage() || matches!(error, Error::NewerFormat { .. })
+}
+
 /// The result of a call of a target.
 fn called<T>(target: &dyn Target, operation: &'static str, name: &str, result: io::Result<T>) -> Result<T> {
     result.map_err(|error| Error::BackupTarget {

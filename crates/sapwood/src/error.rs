@@ -129,12 +129,12 @@ pub enum Error {
         /// The directory.
         path: String,
     },
-    /// The database was written by a newer Sapwood.
+    /// The database, or the backup, was written by a newer Sapwood.
     #[error("{path} has format {found}, this program reads up to format {supported}: use a newer Sapwood")]
     NewerFormat {
-        /// The directory.
+        /// The directory, or the backup and where it is.
         path: String,
-        /// The database's format version.
+        /// The database's format version, or the backup's.
         found: u32,
         /// The newest format version that this program supports.
         supported: u32,

@@ -18,6 +18,7 @@
 use super::blob::{Header, Kind, Seal};
 use super::copy::put;
 use super::input::read_manifest;
+use super::is_unreadable;
 use super::manifest::BackupManifest;
 use super::name::BlobName;
 use super::reuse::Listing;
@@ -196,8 +197,8 @@ impl Archiver<'_> {
                     return Ok((Some(manifest), is_damaged));
                 }
                 Ok(_) => {}
-                Err(error) if error.is_damage() => {
-                    tracing::warn!(%error, "the log is archived from an older backup on than this one, which is damaged");
+                Err(error) if is_unreadable(&error) => {
+                    tracing::warn!(%error, "the log is archived from an older backup on than this one, which cannot be read");
                     is_damaged = true;
                 }
                 Err(error) => return Err(error),

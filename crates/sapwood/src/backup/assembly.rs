@@ -155,7 +155,7 @@ impl Assembly {
     /// Takes a blob. The version comes before segments.
     pub fn take<I: Input>(
         &mut self,
-        mut reader: BlobReader<'_, I>,
+        reader: &mut BlobReader<'_, I>,
         advance: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<()> {
         let Header { kind, database, backup, .. } = reader.header;
@@ -168,10 +168,10 @@ impl Assembly {
         }
         reader.decrypt(&self.encryption)?;
         let (name, seal) = match kind {
-            Kind::Keys => self.take_keys(&mut reader)?,
-            Kind::Version => self.take_version(&mut reader)?,
-            Kind::Log => self.take_log(&mut reader)?,
-            Kind::Segment => self.take_segment(&mut reader, advance)?,
+            Kind::Keys => self.take_keys(reader)?,
+            Kind::Version => self.take_version(reader)?,
+            Kind::Log => self.take_log(reader)?,
+            Kind::Segment => self.take_segment(reader, advance)?,
             Kind::Archive | Kind::Manifest => {
                 return Err(reader.damage("the kind of the blob", "another one", format!("{kind:?}")));
             }
@@ -336,14 +336,6 @@ impl Assembly {
             return Err(Error::EncryptionKey {
                 path: "the backup".to_owned(),
                 problem: KeyProblem::Needless,
-            });
-        }
-        if manifest.database_format > current::FORMAT {
-            let path = self.output.as_ref().map_or_else(String::new, |output| output.volume.describe());
-            return Err(Error::NewerFormat {
-                path,
-                found: manifest.database_format,
-                supported: current::FORMAT,
             });
         }
         for edit in std::mem::take(&mut self.happened) {

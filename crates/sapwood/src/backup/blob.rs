@@ -45,7 +45,7 @@ use crate::backup::damage;
 use crate::bytecode::Reader;
 use crate::database_id::DatabaseId;
 use crate::encryption::{Encryption, TRAILER};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use std::io;
 
 const MAGIC: &[u8; 8] = b"SapBLOB\n";
@@ -157,8 +157,12 @@ impl Header {
                 hex(&actual.to_le_bytes()),
             ));
         }
-        if !(FORMAT..=FORMAT_LAST).contains(&format) {
-            let expected = format!("{FORMAT} to {FORMAT_LAST}: use a newer Sapwood for a later one");
+        if format > FORMAT_LAST {
+            let path = format!("{} in {}", place.name, place.target);
+            return Err(Error::NewerFormat { path, found: format, supported: FORMAT_LAST });
+        }
+        if format < FORMAT {
+            let expected = format!("{FORMAT} to {FORMAT_LAST}");
             return Err(place.damage(8, "the format of the backup", expected, format));
         }
         let Some(kind) = Kind::of(kind) else {

@@ -6,7 +6,7 @@ use super::log_source::LogSource;
 use super::manifest::{BackupManifest, Part, SegmentParts};
 use super::name::BlobName;
 use super::nodes::{NodeAt, NodeCheck};
-use super::retain::{BackupInfo, remove_unnamed};
+use super::retain::{BackupInfo, remove_unnamed, remove_vain};
 use super::reuse::{self, Listing};
 use super::target::Target;
 use super::throttle::Throttle;
@@ -225,6 +225,9 @@ impl<'p> Backup<'p> {
         }
         let listing = Listing::read(target)?;
         let number = listing.next_number();
+        if let Err(error) = remove_vain(target, &listing) {
+            tracing::warn!(%error, "what attempts have left in vain was not removed; the next backup does it");
+        }
         let volume = Arc::clone(&self.source.volume);
         let current = Current::read(&*volume)?;
         let mut throttle = Throttle::new(self.rate);

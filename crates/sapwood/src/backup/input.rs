@@ -4,7 +4,8 @@ use super::blob::{BlobReader, Header, Input, Kind, Place, Seal};
 use super::manifest::BackupManifest;
 use super::name::BlobName;
 use super::target::Target;
-use super::{called, damage};
+use super::{called, damage, is_unreadable};
+use crate::database_id::DatabaseId;
 use crate::error::Result;
 
 /// Bytes that are asked for at a time: enough for a device's full speed, and little memory.
@@ -73,6 +74,16 @@ impl Input for BlobInput<'_> {
 
     fn place(&self) -> Place<'_> {
         Place { target: &self.place, name: &self.name }
+    }
+}
+
+/// The database that an attempt was of, as its version says; `None` if that cannot be read, so that it is of no use.
+pub(super) fn database_of(target: &dyn Target, attempt: u64) -> Result<Option<DatabaseId>> {
+    let mut input = BlobInput::new(target, BlobName::Version(attempt));
+    match input.open(Kind::Version, attempt) {
+        Ok(reader) => Ok(Some(reader.header.database)),
+        Err(error) if is_unreadable(&error) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

@@ -81,6 +81,18 @@ fn told_time(millis: u64) -> String {
     humantime::format_rfc3339_millis(time_of(millis)).to_string()
 }
 
+/// What is to be known of a manifest to choose, of very many: without segments, and without the archives that newer ones name as well, which
+/// are `known`. The newest one comes first.
+pub(super) fn slim(mut manifest: BackupManifest, known: &mut BTreeSet<u64>) -> BackupManifest {
+    manifest.segments = Vec::new();
+    if let Some(archive) = &mut manifest.archive {
+        // By its own it goes on.
+        archive.parts.retain(|part| known.insert(part.backup) || part.backup == manifest.number);
+        archive.parts.shrink_to_fit();
+    }
+    manifest
+}
+
 /// What a moment is restored from.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Plan<'m> {
@@ -293,7 +305,7 @@ mod tests {
 
     /// The backup that is restored, and the archives behind it.
     fn chosen(text: &str, point: Point) -> String {
-        let all = backups(text);
+        let all = slimmed(backups(text));
         match choose(&all, point, None) {
             Ok(plan) => {
                 let parts: Vec<_> = plan.parts.iter().map(|part| format!(" +{}", part.backup)).collect();
@@ -301,6 +313,14 @@ mod tests {
             }
             Err(_) => "none".to_owned(),
         }
+    }
+
+    /// As a restore has read them.
+    fn slimmed(all: Vec<BackupManifest>) -> Vec<BackupManifest> {
+        let mut known = BTreeSet::new();
+        let mut slimmed: Vec<_> = all.into_iter().rev().map(|manifest| slim(manifest, &mut known)).collect();
+        slimmed.reverse();
+        slimmed
     }
 
     fn by_time(text: &str, times: &[u64]) -> String {
@@ -431,9 +451,31 @@ mod tests {
         assert_eq!(choose(&all, Point::Sequence(49_985), None).unwrap().base.number, 4_998);
     }
 
+    /// Each manifest has the archives of those before: all of them together had the square of their number in memory.
+    #[test]
+    fn of_many_manifests_each_archive_is_known_once() {
+        let later =
+            (2..=300u64).map(|number| format!("{number}:{}/{}<{}>", number * 100, number * 10, number - 1));
+        let text = format!("1:100/10- {}", later.collect::<Vec<_>>().join(" "));
+        let all = backups(&text);
+        let slim = slimmed(all.clone());
+        let parts = |all: &[BackupManifest]| -> usize {
+            all.iter().flat_map(|it| &it.archive).map(|archive| archive.parts.capacity()).sum()
+        };
+        assert!(parts(&all) >= 299 * 300 / 2 && parts(&slim) <= 2 * 300, "{}", parts(&slim));
+        for seq in [9, 10, 15, 1_000, 1_499, 2_995, 3_000, 3_001] {
+            let point = Point::Sequence(seq);
+            let told = |all| match choose(all, point, None) {
+                Ok(Plan { base, last, parts }) => Ok((base.number, last.number, parts)),
+                Err(told) => Err(told),
+            };
+            assert_eq!(told(&slim), told(&all), "{seq}");
+        }
+    }
+
     #[test]
     fn an_error_tells_what_there_is() {
-        let told = |text| choose(&backups(text), Point::Sequence(1_000), None).unwrap_err();
+        let told = |text| choose(&slimmed(backups(text)), Point::Sequence(1_000), None).unwrap_err();
         assert_eq!(
             told("1:100/10- 2:200/20<1!150/14> 3:300/30<2> 4:400/40<3>"),
             "1970-01-01T00:00:00.200Z to 1970-01-01T00:00:00.400Z (operations 20 to 40); \

@@ -1,20 +1,25 @@
 //! Restores a backup into an empty directory, or checks all of it without that.
 
+#[cfg(test)]
+mod tests;
+
 use super::archive::ArchivePart;
 use super::assembly::Assembly;
-use super::blob::{BlobReader, Input, Kind};
+use super::blob::{BlobReader, Input, Kind, Seal};
 use super::input::{BlobInput, decode_manifest, read_manifest};
 use super::manifest::BackupManifest;
 use super::name::BlobName;
-use super::point::{Point, choose, time_of};
+use super::point::{Point, choose, slim, time_of};
 use super::retain::{BackupInfo, needed, no_backup};
 use super::reuse::Listing;
 use super::stream::StreamInput;
 use super::target::Target;
-use super::{Progress, Reporter, damage};
+use super::{Progress, Reporter, damage, is_unreadable};
 use crate::encryption::EncryptionKey;
 use crate::error::{Error, Result};
+use crate::version::current;
 use psync::{Disk, DiskOptions, LockKind, Volume};
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -252,7 +257,7 @@ impl<'p> Restore<'p> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoBackup`], [`Error::BackupDamaged`], [`Error::BackupTarget`], [`Error::Stopped`].
+    /// [`Error::NoBackup`], [`Error::BackupDamaged`], [`Error::BackupTarget`], [`Error::NewerFormat`], [`Error::Stopped`].
     pub fn verify(self) -> Result<BackupInfo> {
         self.assemble(|key| Ok(Assembly::checking(key)))
     }
@@ -292,6 +297,7 @@ fn from_target(
     let found = number.or(backups.last().copied()).filter(|number| backups.contains(number));
     let number = found.ok_or_else(|| no_backup(target, number, &listing))?;
     let (manifest, seal) = read_manifest(target, number)?;
+    check_format(&manifest, &target.describe())?;
     reporter.progress.total = manifest.used();
     let mut assembly = begin()?;
     take_needed(target, &manifest, &mut assembly, reporter)?;
@@ -320,8 +326,8 @@ fn take_needed(
             BlobName::Segment { .. } | BlobName::Manifest(_) => Kind::Segment,
         };
         let mut input = BlobInput::new(target, name);
-        let reader = input.open(kind, name.backup())?;
-        assembly.take(reader, &mut |bytes| reporter.advance(bytes))?;
+        let mut reader = input.open(kind, name.backup())?;
+        assembly.take(&mut reader, &mut |bytes| reporter.advance(bytes))?;
     }
     Ok(())
 }
@@ -352,17 +358,21 @@ fn from_archives(
     if backups.is_empty() || number.is_some_and(|number| !backups.contains(&number)) {
         return Err(no_backup(target, number, &listing));
     }
-    let (mut manifests, mut seals, mut damaged) = (Vec::new(), Vec::new(), Vec::new());
-    for backup in backups {
-        match read_manifest(target, backup) {
-            Ok((manifest, seal)) => {
-                manifests.push(manifest);
-                seals.push((backup, seal));
-            }
-            Err(error) if error.is_damage() => damaged.push((backup, error)),
+    let read = |backup| -> Result<(BackupManifest, Seal)> {
+        let (manifest, seal) = read_manifest(target, backup)?;
+        check_format(&manifest, &target.describe())?;
+        Ok((manifest, seal))
+    };
+    let (mut manifests, mut known, mut damaged) = (Vec::new(), BTreeSet::new(), Vec::new());
+    for backup in backups.into_iter().rev() {
+        match read(backup) {
+            Ok((manifest, _)) => manifests.push(slim(manifest, &mut known)),
+            Err(error) if is_unreadable(&error) => damaged.push((backup, error)),
             Err(error) => return Err(error),
         }
     }
+    manifests.reverse();
+    damaged.reverse();
     let plan = choose(&manifests, point, number).map_err(|existing| {
         // What it says may be what is missing.
         let needed = damaged.iter().position(|(backup, _)| number.is_none_or(|number| number == *backup));
@@ -372,11 +382,12 @@ fn from_archives(
         }
     })?;
     for (_, error) in damaged {
-        tracing::warn!(%error, "the moment is restored without a damaged backup");
+        tracing::warn!(%error, "the moment is restored without a backup that cannot be read");
     }
-    reporter.progress.total = plan.base.used() + plan.parts.iter().map(|part| part.seal.len).sum::<u64>();
+    let (mut base, seal) = read(plan.base.number)?;
+    let mut info = BackupInfo::of(&base, seal);
+    reporter.progress.total = base.used() + plan.parts.iter().map(|part| part.seal.len).sum::<u64>();
     let mut assembly = begin()?;
-    let mut base = plan.base.clone();
     if base.keys.take().is_some() {
         let mut input = BlobInput::new(target, BlobName::Keys(plan.last.number));
         let (name, found) = assembly.take_later_keys(input.open(Kind::Keys, plan.last.number)?)?;
@@ -395,8 +406,6 @@ fn from_archives(
     }
     let archived = assembly.archived();
     finish(assembly, &base, &target.describe())?;
-    let seal = seals.iter().find(|(number, _)| *number == base.number).map(|(_, seal)| *seal);
-    let mut info = BackupInfo::of(plan.base, seal.unwrap_or_default());
     info.sequence = info.sequence.max(archived.seq);
     info.time = info.time.max(time_of(archived.time));
     Ok(info)
@@ -418,12 +427,18 @@ fn from_stream<R: io::Read>(
             if let Some(begin) = begin.take() {
                 assembly = Some(begin()?);
             }
-            if let Some(assembly) = &mut assembly {
-                assembly.take(reader, &mut |bytes| reporter.advance(bytes))?;
+            if let Some(assembly) = &mut assembly
+                && let Err(error) = assembly.take(&mut reader, &mut |bytes| reporter.advance(bytes))
+            {
+                // What a newer Sapwood has written is no damage, and only the end says so.
+                let newer = error.is_damage() && reader.finish().is_ok();
+                let newer = newer.then(|| format_of_rest(&mut stream).err()).flatten();
+                return Err(newer.unwrap_or(error));
             }
             continue;
         }
         let (manifest, seal) = decode_manifest(&mut reader)?;
+        check_format(&manifest, "stream")?;
         let Some(assembly) = assembly else {
             return Err(reader.damage("what comes before the manifest", "a version and a log", "nothing"));
         };
@@ -441,6 +456,29 @@ fn from_stream<R: io::Read>(
         finish(assembly, &manifest, "stream")?;
         return Ok(BackupInfo::of(&manifest, seal));
     }
+}
+
+/// Returns [`Error::NewerFormat`] if the manifest at the end of a stream says so, and nothing in between is damaged.
+fn format_of_rest<R: io::Read>(stream: &mut StreamInput<R>) -> Result<()> {
+    while let Ok(Some(mut reader)) = BlobReader::begin(stream) {
+        if reader.header.kind == Kind::Manifest {
+            let read = decode_manifest(&mut reader);
+            return read.map_or(Ok(()), |(manifest, _)| check_format(&manifest, "stream"));
+        }
+        if reader.finish().is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Returns an error if a backup is of a newer Sapwood. `place`: where it is, for messages.
+fn check_format(manifest: &BackupManifest, place: &str) -> Result<()> {
+    if manifest.database_format <= current::FORMAT {
+        return Ok(());
+    }
+    let path = format!("backup {} in {place}", manifest.number);
+    Err(Error::NewerFormat { path, found: manifest.database_format, supported: current::FORMAT })
 }
 
 fn finish(assembly: Assembly, manifest: &BackupManifest, place: &str) -> Result<()> {

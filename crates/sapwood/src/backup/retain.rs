@@ -1,12 +1,15 @@
 //! Lists backups, and removes old ones with the blobs that no other needs.
 //!
-//! Invariant: a blob is removed only when the manifests of all backups that are left were read, and none names it. A manifest is
-//! removed before any blob that it names.
+//! Invariants:
+//! 1. A blob is removed only when none of the manifests of all backups that are left names it. Blobs of a backup that is there are: what was
+//!    written for it, its manifest names. For others the manifests are read. A manifest is removed before any blob that it names.
+//! 2. What an attempt has left that came to no end stays until a later backup of the same database is done: it may be terabytes, and others
+//!    that share the target have no say in that. What no later attempt takes over goes with the next one.
 
 use super::archive::{Archive, ArchiveGap};
 use super::blob::Seal;
 use super::called;
-use super::input::read_manifest;
+use super::input::{database_of, read_manifest};
 use super::manifest::BackupManifest;
 use super::name::BlobName;
 use super::point::time_of;
@@ -133,6 +136,13 @@ pub struct Removed {
     pub bytes: u64,
 }
 
+impl Removed {
+    fn add(&mut self, bytes: u64) {
+        self.blobs += 1;
+        self.bytes += bytes;
+    }
+}
+
 /// Lists the backups of a target, the oldest first.
 ///
 /// ```
@@ -186,7 +196,8 @@ pub fn list_each(target: &dyn Target) -> Result<Vec<(u64, Result<BackupInfo>)>> 
     Ok(infos.collect())
 }
 
-/// Removes a backup, and all blobs that no other backup needs. If it is interrupted, the next backup or removal goes on with that.
+/// Removes a backup, and all blobs that no other backup needs. If it is interrupted, the next backup or removal goes on with that. What is left of a
+/// backup that was interrupted stays: the next backup of the same database goes on with it.
 ///
 /// ```
 /// # fn main() -> sapwood::Result<()> {
@@ -204,15 +215,14 @@ pub fn list_each(target: &dyn Target) -> Result<Vec<(u64, Result<BackupInfo>)>> 
 ///
 /// # Errors
 /// [`Error::NoBackup`], [`Error::BackupTarget`]; [`Error::BackupDamaged`] if the manifest of another backup is, so that it is not
-/// known what that needs: then nothing was removed. If the manifest of this one is damaged too, that manifest alone is removed: its other
-/// blobs go with the first backup or removal that can read all manifests.
+/// known what that needs: then nothing was removed. If the manifest of this one is damaged too, that manifest and the version are removed alone: its
+/// other blobs go with the first backup or removal that can read all manifests.
 pub fn remove(target: &dyn Target, number: u64) -> Result<Removed> {
     let _lock = called(target, "lock", "the target", target.lock())?;
-    let listing = Listing::read(target)?;
-    let name = BlobName::Manifest(number);
-    let Some(bytes) = listing.blobs.get(&name) else {
+    let mut listing = Listing::read(target)?;
+    if !listing.blobs.contains_key(&BlobName::Manifest(number)) {
         return Err(no_backup(target, Some(number), &listing));
-    };
+    }
     // Before anything goes.
     let needed = match needed_of(target, listing.backups().into_iter().filter(|other| *other != number)) {
         // Of two that are damaged each would keep the other for ever.
@@ -222,11 +232,18 @@ pub fn remove(target: &dyn Target, number: u64) -> Result<Removed> {
         }
         needed => Some(needed?),
     };
-    let name = name.to_string();
-    called(target, "remove", &name, target.delete(std::slice::from_ref(&name)))?;
-    let Some(needed) = needed else { return Ok(Removed { blobs: 1, bytes: *bytes }) };
-    let Removed { blobs, bytes: others } = remove_others(target, &listing, &needed)?;
-    Ok(Removed { blobs: blobs + 1, bytes: bytes + others })
+    let mut removed = Removed::default();
+    // Without its version the rest is no attempt that could be gone on with.
+    for own in [BlobName::Manifest(number), BlobName::Version(number)] {
+        let Some(bytes) = listing.blobs.remove(&own) else { continue };
+        let name = own.to_string();
+        called(target, "remove", &name, target.delete(std::slice::from_ref(&name)))?;
+        removed.add(bytes);
+    }
+    if let Some(needed) = needed {
+        remove_others(target, &listing, &needed, &mut removed)?;
+    }
+    Ok(removed)
 }
 
 /// Whether the manifest of a backup is damaged.
@@ -269,34 +286,78 @@ pub(super) fn needed(manifest: &BackupManifest) -> impl Iterator<Item = (BlobNam
     keys.into_iter().chain(own).chain(parts)
 }
 
-/// Removes all blobs that no backup needs, those of attempts that came to no end among them. The caller has locked the target.
-pub(super) fn remove_unnamed(target: &dyn Target) -> Result<Removed> {
-    let listing = Listing::read(target)?;
-    let needed = needed_of(target, listing.backups().into_iter())?;
-    remove_others(target, &listing, &needed)
+/// Removes what attempts have left that came to no end, and that no later one takes over. The caller has locked the target.
+pub(super) fn remove_vain(target: &dyn Target, listing: &Listing) -> Result<()> {
+    let (last, attempts) = (listing.backups().last().copied(), listing.attempts());
+    let is_vain = |name: &&BlobName| {
+        let may_be_taken = matches!(name, BlobName::Version(_) | BlobName::Segment { .. });
+        last.is_none_or(|last| name.backup() > last) && !(may_be_taken && attempts.contains(&name.backup()))
+    };
+    delete(target, listing.blobs.keys().filter(is_vain))
 }
 
-/// The blobs that these backups need.
-fn needed_of(target: &dyn Target, numbers: impl Iterator<Item = u64>) -> Result<BTreeSet<BlobName>> {
-    let mut needed = BTreeSet::new();
+/// Removes all blobs that no backup needs, but those with which a later attempt goes on. The caller has locked the target.
+pub(super) fn remove_unnamed(target: &dyn Target) -> Result<()> {
+    let listing = Listing::read(target)?;
+    let backups = listing.backups();
+    if listing.blobs.keys().all(|name| backups.contains(&name.backup())) {
+        return Ok(());
+    }
+    let needed = needed_of(target, backups.into_iter())?;
+    remove_others(target, &listing, &needed, &mut Removed::default())
+}
+
+/// What some backups need.
+#[derive(Default)]
+struct Needed {
+    blobs: BTreeSet<BlobName>,
+    /// The newest one of each database, by its id.
+    newest: BTreeMap<[u8; 16], u64>,
+}
+
+/// What these backups need, which ascend.
+fn needed_of(target: &dyn Target, numbers: impl Iterator<Item = u64>) -> Result<Needed> {
+    let mut needed = Needed::default();
     for number in numbers {
-        needed.extend(named(&read_manifest(target, number)?.0).map(|(name, _)| name));
+        let (manifest, _) = read_manifest(target, number)?;
+        needed.blobs.extend(named(&manifest).map(|(name, _)| name));
+        needed.newest.insert(manifest.database.0, number);
     }
     Ok(needed)
 }
 
-/// Removes all blobs but manifests and those that are needed.
-fn remove_others(target: &dyn Target, listing: &Listing, needed: &BTreeSet<BlobName>) -> Result<Removed> {
-    let is_needed = |name: &BlobName| matches!(name, BlobName::Manifest(_)) || needed.contains(name);
-    let mut removed = Removed::default();
-    let mut names = Vec::new();
-    for (name, len) in listing.blobs.iter().filter(|(name, _)| !is_needed(name)) {
-        names.push(name.to_string());
-        removed.blobs += 1;
-        removed.bytes += len;
+/// Removes all blobs but manifests, those that are needed, and those with which the next attempt of their database goes on.
+fn remove_others(
+    target: &dyn Target,
+    listing: &Listing,
+    needed: &Needed,
+    removed: &mut Removed,
+) -> Result<()> {
+    let mut attempts = BTreeSet::new();
+    for attempt in listing.attempts() {
+        let database = database_of(target, attempt)?;
+        let is_newest = |newest: Option<&u64>| newest.is_none_or(|newest| attempt > *newest);
+        if database.is_some_and(|database| is_newest(needed.newest.get(&database.0))) {
+            attempts.insert(attempt);
+        }
     }
-    if !names.is_empty() {
-        called(target, "remove", "blobs that no backup needs", target.delete(&names))?;
+    let stays = |name: &BlobName| match name {
+        BlobName::Manifest(_) => true,
+        BlobName::Version(number) | BlobName::Segment { backup: number, .. } if attempts.contains(number) => {
+            true
+        }
+        name => needed.blobs.contains(name),
+    };
+    let others: Vec<_> = listing.blobs.iter().filter(|(name, _)| !stays(name)).collect();
+    delete(target, others.iter().map(|(name, _)| *name))?;
+    others.iter().for_each(|(_, bytes)| removed.add(**bytes));
+    Ok(())
+}
+
+fn delete<'n>(target: &dyn Target, names: impl Iterator<Item = &'n BlobName>) -> Result<()> {
+    let names: Vec<_> = names.map(BlobName::to_string).collect();
+    if names.is_empty() {
+        return Ok(());
     }
-    Ok(removed)
+    called(target, "remove", "blobs that no backup needs", target.delete(&names))
 }

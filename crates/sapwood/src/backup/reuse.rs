@@ -1,5 +1,5 @@
-//! What a target has already of the segments that a backup needs: from the newest backup of the database, and from attempts after all backups
-//! that came to no end. If there is no backup of it, the newest one of any other counts: it may have been restored from that.
+//! What a target has already of the segments that a backup needs: from the newest backup of the database, and from its attempts since then
+//! that came to no end. If there is no backup of it, the newest one of each other counts: it may have been restored from that.
 //!
 //! ```text
 //! attempt   parts of segments that it has    nodes of its version ── those that are live now, at the same place, with the
@@ -15,11 +15,11 @@
 //! 2. Of another database's attempt no part is taken over that has no live node: nothing would tell whose it is.
 
 use super::blob::{END, HEADER, Kind, Seal};
-use super::input::{BlobInput, read_manifest};
+use super::input::{BlobInput, database_of, read_manifest};
 use super::manifest::{BackupManifest, Part};
 use super::name::BlobName;
 use super::target::Target;
-use super::{called, damage};
+use super::{called, damage, is_unreadable};
 use crate::database_id::DatabaseId;
 use crate::encryption::Encryption;
 use crate::error::Result;
@@ -49,13 +49,28 @@ impl Listing {
 
     /// The numbers of the backups.
     pub fn backups(&self) -> BTreeSet<u64> {
-        let manifests = self.blobs.keys().filter(|name| matches!(name, BlobName::Manifest(_)));
-        manifests.map(|name| name.backup()).collect()
+        self.numbers(|name| matches!(name, BlobName::Manifest(_))).collect()
     }
 
     /// A number above all that were ever used, as far as there is anything left of them.
     pub fn next_number(&self) -> u64 {
         self.blobs.keys().map(|name| name.backup()).max().unwrap_or(0) + 1
+    }
+
+    /// The numbers of attempts that came to no end and have something that a later one can take over: segments, and the version that tells
+    /// of them.
+    pub fn attempts(&self) -> BTreeSet<u64> {
+        let mut numbers: BTreeSet<_> =
+            self.numbers(|name| matches!(name, BlobName::Segment { .. })).collect();
+        numbers.retain(|number| {
+            let has = |name| self.blobs.contains_key(&name);
+            has(BlobName::Version(*number)) && !has(BlobName::Manifest(*number))
+        });
+        numbers
+    }
+
+    fn numbers(&self, is_meant: impl Fn(&BlobName) -> bool) -> impl Iterator<Item = u64> {
+        self.blobs.keys().filter(move |name| is_meant(name)).map(|name| name.backup())
     }
 
     /// Whether there is a blob of this name and length.
@@ -96,7 +111,13 @@ pub(super) fn find(
     (version, encryption): (&Version, &Encryption),
 ) -> Result<BTreeMap<u64, Vec<Part>>> {
     let newest = newest(target, listing, database)?;
-    let last = listing.backups().last().copied();
+    let last = newest.iter().find(|manifest| manifest.database == database).map(|manifest| manifest.number);
+    let mut attempts = BTreeSet::new();
+    for attempt in listing.attempts().into_iter().filter(|attempt| last.is_none_or(|last| *attempt > last)) {
+        if database_of(target, attempt)? == Some(database) {
+            attempts.insert(attempt);
+        }
+    }
     let mut parts = Parts::new();
     let mut add = |segment: u64, part: Part, attempt| {
         let used = version.segments.get(segment).map_or(0, |entry| entry.used);
@@ -114,12 +135,6 @@ pub(super) fn find(
             there.for_each(|part| add(entry.segment, *part, manifest.number));
         }
     }
-    let attempts: BTreeSet<u64> = listing
-        .blobs
-        .keys()
-        .filter(|name| matches!(name, BlobName::Version(number) if last.is_none_or(|last| *number > last)))
-        .map(|name| name.backup())
-        .collect();
     for (name, len) in &listing.blobs {
         if let BlobName::Segment { segment, from, to, backup } = *name
             && attempts.contains(&backup)
@@ -133,8 +148,8 @@ pub(super) fn find(
     count_live(version, &mut parts);
     for attempt in newest.iter().map(|manifest| manifest.number).chain(attempts) {
         match count_named(target, attempt, (database, version, encryption), &mut parts) {
-            Err(error) if error.is_damage() => {
-                tracing::warn!(%error, "nothing is taken over from a damaged backup");
+            Err(error) if is_unreadable(&error) => {
+                tracing::warn!(%error, "nothing is taken over from a backup that cannot be read");
                 parts.values_mut().for_each(|found| found.retain(|it| it.attempt != attempt));
             }
             counted => counted?,
@@ -156,20 +171,21 @@ pub(super) fn find(
     Ok(rows)
 }
 
-/// The manifest of the newest backup of this database, else of the newest one of all, that can be read.
-fn newest(target: &dyn Target, listing: &Listing, database: DatabaseId) -> Result<Option<BackupManifest>> {
-    let mut other = None;
+/// The manifest of the newest backup of this database, else those of the newest ones of all others, that can be read.
+fn newest(target: &dyn Target, listing: &Listing, database: DatabaseId) -> Result<Vec<BackupManifest>> {
+    let mut others: Vec<BackupManifest> = Vec::new();
     for number in listing.backups().into_iter().rev() {
         match read_manifest(target, number) {
-            Ok((manifest, _)) if manifest.database == database => return Ok(Some(manifest)),
-            Ok((manifest, _)) => _ = other.get_or_insert(manifest),
-            Err(error) if error.is_damage() => {
-                tracing::warn!(%error, "nothing is taken over from a damaged backup");
+            Ok((manifest, _)) if manifest.database == database => return Ok(vec![manifest]),
+            Ok((manifest, _)) if others.iter().any(|other| other.database == manifest.database) => {}
+            Ok((manifest, _)) => others.push(manifest),
+            Err(error) if is_unreadable(&error) => {
+                tracing::warn!(%error, "nothing is taken over from a backup that cannot be read");
             }
             Err(error) => return Err(error),
         }
     }
-    Ok(other)
+    Ok(others)
 }
 
 /// Parts one behind the other, from the first byte on: of those that begin at the same byte the longest.

@@ -1,5 +1,6 @@
 //! Backups: of one moment under load, killed on either side, damaged anywhere, one on top of the other.
 
+mod attempts;
 mod faults;
 mod flips;
 mod followed;
