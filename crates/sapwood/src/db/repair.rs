@@ -12,8 +12,8 @@
 //! 1. No file of the damaged database is changed.
 //! 2. What a reader of the new database finds was there in the damaged one. Whatever is missing, or older, lies in a listed range.
 //! 3. As long as there is `RESTORING` and no `CURRENT`, the new directory is no database, and the next repair begins it anew.
-//! 4. Memory: the version, as when a database is open; a half of the budget for an index where nodes are searched; the ids of large values if
-//!    anything is lost; some mebibytes.
+//! 4. Memory: the version, as when a database is open; a half of the budget for an index where nodes are searched; if anything is lost, the ids of
+//!    large values, and the keys of those that the log changes; some mebibytes.
 
 mod copy_log;
 mod large;
@@ -37,7 +37,7 @@ use crate::db::database::Handle;
 use crate::db::open;
 use crate::db::options::{Builder, MEMORY_MIN, check_memory};
 use crate::db::repair::copy_log::{CopyLog, Removals};
-use crate::db::repair::large::{each_lacking, each_misnamed};
+use crate::db::repair::large::{each_lacking, each_misnamed, replay_large};
 use crate::db::repair::old_nodes::OldNodes;
 use crate::db::repair::orphans::Orphans;
 use crate::db::repair::output::{New, Output};
@@ -46,7 +46,6 @@ use crate::db::repair::report::{Covered, Losses};
 use crate::db::repair::scan::Known;
 use crate::db::repair::sweep::Sweep;
 use crate::db::repair::trees::{CopyTree, behind};
-use crate::db::replay::{Overflow, replay};
 use crate::encryption::{Encryption, EncryptionKey};
 use crate::error::{DATA, Error, Result};
 use crate::merging::is_operands;
@@ -552,7 +551,7 @@ fn leave_out_large(
         &options,
         volume.describe(),
     )?;
-    replay(&engine, &**volume, *database, generations, Overflow::Left)?;
+    replay_large(&engine, &**volume, *database, generations)?;
     let handle = Arc::new(Handle::of(engine)?);
     let mut removals = Removals::default();
     each_lacking(&handle, &mut |lacking| {

@@ -106,19 +106,30 @@ impl Database {
     }
 }
 
+/// Values whose chunks are removed with one commit (count): some 70 KiB, where a small memory budget allows a megabyte.
+const ABANDONED: usize = 1000;
+
 /// Removes what other processes were writing when they ended.
 fn remove_abandoned(chunks: &Keyspace) -> Result<()> {
     let handle = chunks.handle();
-    let mut batch = Batch::new(Arc::clone(handle), Durability::Buffered);
-    for key in chunks.prefix(LargeId::all_begun()).keys() {
-        let key = key?;
-        let Some(id) = LargeId::of_begun(&key).filter(|id| !handle.large_ids.made(*id)) else { continue };
-        remove_chunks(&mut batch, chunks, id);
-        batch.remove(chunks, id.begun());
-    }
-    match batch.commit() {
-        // It can wait for space, or for another opening.
-        Err(error) if error.is_disk_full() => Ok(()),
-        removed => removed,
+    let mut keys = chunks.prefix(LargeId::all_begun()).keys();
+    loop {
+        let (mut batch, mut count) = (Batch::new(Arc::clone(handle), Durability::Buffered), 0);
+        for key in keys.by_ref() {
+            let key = key?;
+            let Some(id) = LargeId::of_begun(&key).filter(|id| !handle.large_ids.made(*id)) else { continue };
+            remove_chunks(&mut batch, chunks, id);
+            batch.remove(chunks, id.begun());
+            count += 1;
+            if count == ABANDONED {
+                break;
+            }
+        }
+        match batch.commit() {
+            Ok(()) if count == ABANDONED => {}
+            // It can wait for space, or for another opening.
+            Err(error) if error.is_disk_full() => return Ok(()),
+            removed => return removed,
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Large values: as a map would have them, written once, and with nothing left of those that died.
 
-use super::stored::{CHUNK_LEN, Head, SHORT_MAX, chunks};
+use super::stored::{CHUNK_LEN, Head, LargeIds, SHORT_MAX, chunks};
 use crate::repair::Repair;
 use crate::{Builder, Database, Error, Keyspace, LargeValues, StagedValue, Transaction};
 use psync::{Device, Fault, Filter, OperationKind, Repeat, Simulated, Volume};
@@ -612,6 +612,54 @@ fn a_repair_leaves_the_chunks_of_values_that_are_there() {
     drop((db, values, other));
     let (db, values) = repaired(&volume);
     assert!(values.get("one").unwrap().unwrap() == bytes(1, 500_000));
+    holds_only(&values, 0);
+    db.check().unwrap();
+}
+
+/// A repair may leave many: their removal was one commit, which was too large each time.
+#[test]
+fn however_many_values_were_being_written_the_keyspace_opens() {
+    let volume = Simulated::new(1);
+    let open = || builder().memory(4 << 20).open_on(Arc::new(volume.clone())).unwrap();
+    let (db, ids) = (open(), LargeIds::new().unwrap());
+    let values = db.large_values("values").unwrap();
+    let mut batch = db.batch();
+    for count in 1..=20_000 {
+        batch.insert(&values.chunks, ids.next().begun(), "key");
+        if count % 1000 == 0 {
+            std::mem::replace(&mut batch, db.batch()).commit().unwrap();
+        }
+    }
+    drop((batch, values, db));
+    let db = open();
+    holds_only(&db.large_values("values").unwrap(), 0);
+}
+
+/// All of the log was brought to memory, or was too long for that.
+#[test]
+fn a_repair_needs_no_memory_for_what_the_log_has_of_others() {
+    let volume = Simulated::new(1);
+    let db = builder().memory(768 << 20).open_on(Arc::new(volume.clone())).unwrap();
+    let (values, main) = (db.large_values("values").unwrap(), db.keyspace("main").unwrap());
+    let other = db.keyspace("other").unwrap();
+    other.insert("key", "value").unwrap();
+    for key in ["lost", "kept", "removed"] {
+        values.insert(key, bytes(1, 300_000)).unwrap();
+    }
+    db.flush().unwrap();
+    let lost = values.chunks.iter().find_map(|item| item.ok().filter(|(key, _)| key[0] == 2)).unwrap().0;
+    damage_root(&db, &volume, &other);
+    let value = vec![1; 1 << 20];
+    (0..75u8).for_each(|number| main.insert([number], &value).unwrap());
+    values.chunks.remove(&lost).unwrap();
+    values.insert("short", "in the log").unwrap();
+    values.remove("removed").unwrap();
+    drop((db, values, main, other));
+    let (db, values) = repaired(&volume.crash());
+    assert_eq!(db.keyspace("main").unwrap().iter().count(), 75);
+    assert_eq!(values.get("short").unwrap().as_deref(), Some(&b"in the log"[..]));
+    assert!(values.get("kept").unwrap().unwrap() == bytes(1, 300_000));
+    assert_eq!(values.range(..).count(), 2);
     holds_only(&values, 0);
     db.check().unwrap();
 }

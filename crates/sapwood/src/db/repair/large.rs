@@ -2,14 +2,58 @@
 //! not there is damage. Chunks whose record is lost get one that says that their value was being written, with which the next opening removes
 //! them; and chunks that a record names lose such a one, which an older node may have brought back.
 
+use crate::database_id::DatabaseId;
 use crate::db::database::Handle;
+use crate::db::engine::Engine;
 use crate::db::keyspace::Keyspace;
-use crate::db::large_values::stored::{Head, LargeId, chunks};
+use crate::db::large_values::stored::{Head, HeadRef, LargeId, chunks};
 use crate::db::snapshot::Snapshot;
 use crate::error::Result;
-use crate::operation::KeyspaceId;
+use crate::operation::{KeyspaceId, Operation, OperationRef, Operations};
+use crate::version::Version;
+use crate::wal;
+use psync::Volume;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// Brings what the log has of large values to the queue: of short ones only that they are there. What it has of other keyspaces may be longer
+/// than memory, and nobody reads it here.
+pub(super) fn replay_large(
+    engine: &Engine,
+    volume: &dyn Volume,
+    database: DatabaseId,
+    [low, high]: [u64; 2],
+) -> Result<()> {
+    let state = engine.state.load_full();
+    let trees = state.version.trees.iter();
+    let chunks: BTreeSet<_> = trees.filter_map(|(_, tree)| tree.chunks).collect();
+    wal::replay(volume, (database, &engine.encryption), low, high, &mut |record| {
+        let needed = Operations::new(&record.body).flatten().filter_map(|operation| {
+            if chunks.contains(&operation.keyspace()) {
+                Some(operation)
+            } else {
+                head(&state.version, operation)
+            }
+        });
+        state.active.insert_all(needed, record.first_seq, &|_| None);
+        engine.state.set_visible(record.first_seq + u64::from(record.count) - 1);
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// The change of a large value's record, without a short value's bytes.
+fn head<'a>(version: &Version, operation: Operation<'a>) -> Option<Operation<'a>> {
+    version.trees.get(&operation.keyspace())?.chunks?;
+    Some(match operation {
+        Operation::Change(OperationRef { keyspace, key, value: Some(value) })
+            if matches!(HeadRef::decode(value), Some(HeadRef::Short(_))) =>
+        {
+            Operation::Change(OperationRef { keyspace, key, value: value.get(..1) })
+        }
+        other => other,
+    })
+}
 
 /// A large value that lacks a chunk.
 pub(super) struct Lacking {
