@@ -14,7 +14,7 @@
 //! 1. `DURABLE` says only what a power loss leaves (or, after one, that it does not know). It says that an edit is durable before the followers are looked at, and they are
 //!    before the version is shown: a follower that is registered later reads this version or a later one.
 //! 2. A registration is removed before the first place is used again that it protected. So a follower that finds other bytes than
-//!    it expected finds its file gone too.
+//!    it expected finds its file gone too; unless that cannot be removed, and the database is opened without direct I/O after a kill.
 //! 3. Failures here are no failures of the database: followers then see less, or more is kept for them. But a `DURABLE` of before that can
 //!    neither be replaced nor removed keeps a writer out: it may say that all is durable.
 
@@ -158,8 +158,7 @@ impl Followers {
     pub fn revoke(&self) -> bool {
         let waiting = self.slots.waiting();
         if waiting > 0 {
-            self.revoke_all();
-            self.look(0);
+            self.end_all();
         }
         self.slots.waiting() < waiting
     }
@@ -176,6 +175,12 @@ impl Followers {
             }
         }
         are_gone
+    }
+
+    /// Removes all registrations, and lets go of what they needed.
+    pub fn end_all(&self) {
+        self.revoke_all();
+        self.look(0);
     }
 
     /// Says for the last time what is durable.

@@ -262,17 +262,18 @@ fn start(
     let tail = rewritten?;
     let manifest = manifest?;
     let data_len = volume.len(data)?;
-    if !is_sealed && !volume.limits().direct {
-        // What followers may read goes too.
-        engine.followers.revoke_all();
-        for range in unused(&version.segments, data_len) {
-            volume.release(data, range)?;
-        }
-    }
     engine.space.slots.reach(granules(data_len));
     engine.space.reserve.note_version(version.live_bytes(), manifest.len());
     let durable = Durable { epoch: version.epoch, seq: tail.next_seq - 1 };
     engine.followers.begin(current.database, durable)?;
+    // Followers that come from here on read nothing older.
+    if !is_sealed && !volume.limits().direct {
+        // What followers may read goes too, also if the file of one cannot be removed: what is written where a sync has failed may be lost.
+        engine.followers.end_all();
+        for range in unused(&version.segments, data_len) {
+            volume.release(data, range)?;
+        }
+    }
     engine.publisher.install_manifest(manifest);
     if is_sealed {
         // Before anything else is written: by an edit behind those that `CURRENT` counts the next opening knows that this session did not

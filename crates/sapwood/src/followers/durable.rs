@@ -101,7 +101,7 @@ pub(super) struct Publication {
     database: DatabaseId,
     boot: [u8; 16],
     durable: Durable,
-    /// `None` as long as the file could not be written: then there is none.
+    /// `None` as long as the file could not be written: then there is none, unless it could not be removed either.
     file: Option<OpenFile>,
 }
 
@@ -127,15 +127,19 @@ impl Publication {
     fn write_first(&mut self) -> Result<()> {
         match self.open() {
             Ok(file) => self.file = Some(file),
-            Err(error) => {
-                tracing::warn!(%error, "followers see nothing of what is written until a later edit");
-                match self.volume.remove(FILE) {
-                    Ok(()) | Err(psync::Error::NotFound { .. }) => {}
-                    Err(error) => return Err(error),
-                }
-            }
+            Err(error) => self.withdraw(&error)?,
         }
         Ok(())
+    }
+
+    /// Removes what cannot be written: trees of a later epoch may have parts of commits behind the operation that it names.
+    fn withdraw(&mut self, error: &psync::Error) -> Result<()> {
+        tracing::warn!(%error, "followers see nothing of what is written until a later edit");
+        self.file = None;
+        match self.volume.remove(FILE) {
+            Err(psync::Error::NotFound { .. }) => Ok(()),
+            removed => removed,
+        }
     }
 
     fn open(&self) -> Result<OpenFile> {
@@ -164,17 +168,17 @@ impl Publication {
             Some(OpenFile { file, window, .. }) => {
                 let is_stored =
                     window.as_mut().is_some_and(|window| window.store(0, &bytes).unwrap_or(false));
-                match !is_stored && (write || window.is_some()) {
+                let written = match !is_stored && (write || window.is_some()) {
                     true => self.volume.write(&[Write { file: *file, offset: 0, data: &bytes }]),
                     false => Ok(()),
-                }
+                };
+                written.or_else(|error| self.withdraw(&error))
             }
-            // What is left of an attempt says what was durable then.
             None if write => self.write_first(),
             None => Ok(()),
         };
         if let Err(error) = result {
-            tracing::warn!(%error, "followers do not learn yet what is durable");
+            tracing::warn!(%error, "what followers read of what is durable is older than what is written");
         }
     }
 }

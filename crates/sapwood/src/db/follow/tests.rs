@@ -1,6 +1,7 @@
 //! A writer and its followers on one volume, against a model of what was committed.
 
 mod full_disk;
+mod opening;
 mod refused;
 
 use crate::backup::{Directory, Restore};

@@ -1,9 +1,9 @@
 //! What happens where a follower or its writer cannot write to the directory any more, or not yet.
 
-use super::{Ground, Seen, builder, follow};
+use super::{Ground, Seen, builder, follow, rewrite};
 use crate::durability::Durability;
 use crate::error::Error;
-use psync::{Access, FileId, PassThrough, Simulated, Volume};
+use psync::{Access, Fault, FileId, Filter, OperationKind, PassThrough, Repeat, Simulated, Volume};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -120,4 +120,31 @@ fn a_writer_that_cannot_say_what_is_durable_lets_nobody_see_more() {
     assert_eq!(keys, [b"buffered".to_vec(), b"durable".to_vec()]);
     writer.flush().unwrap();
     assert_eq!(follower.refresh().unwrap().operations, 1);
+}
+
+/// It said what was durable long ago: a follower that came then read trees that were gone, or that had parts of commits.
+#[test]
+fn a_writer_that_can_say_no_more_what_is_durable_says_nothing() {
+    let volume = Simulated::new(1);
+    let mut ground = Ground::new(1);
+    ground.db = None;
+    ground.volume = volume.clone();
+    ground.open();
+    ground.commit(Durability::Immediate).unwrap();
+    ground.db().flush().unwrap();
+    drop(follow(&volume));
+    let writes = Filter::kinds([OperationKind::Write]).file("DURABLE");
+    volume.fail_nth(writes, 1, Fault::NoSpace, Repeat::Sticky);
+    rewrite(&mut ground);
+    let followed = || builder().follow(true).open_on(Arc::new(volume.clone()));
+    assert!(matches!(followed(), Err(Error::NotFollowable { .. })), "{:?}", followed());
+    // Closed, it has said that for the last time.
+    ground.db.take().unwrap().close().unwrap();
+    assert!(matches!(followed(), Err(Error::NotFollowable { .. })), "{:?}", followed());
+    volume.clear_faults();
+    ground.open();
+    assert_eq!(
+        follow(&volume).keyspace("main").unwrap().get(super::key(7)).unwrap().as_deref(),
+        Some(&[b'5'; 150][..])
+    );
 }
