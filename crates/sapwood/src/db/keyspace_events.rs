@@ -23,13 +23,15 @@ impl Engine {
         if version.kept_log_max() == 0 {
             return Ok(0);
         }
+        // They happen together: no moment lies between them.
+        let time = self.clock.now();
         let event = |kind, keyspace: KeyspaceId, name: &Arc<str>| {
             let tree = version.trees.get(&keyspace);
             KeyspaceEvent {
                 kind,
                 keyspace,
                 seq: 0,
-                time: self.clock.now(),
+                time,
                 expires: tree.is_some_and(|tree| tree.ttl.is_some())
                     || edit.ttls.iter().any(|(id, _)| *id == keyspace),
                 merges: tree.is_some_and(|tree| tree.merging.is_some())
@@ -59,5 +61,31 @@ impl Engine {
         let listed = events.iter().map(|event| event.name.len() as u64 + EVENT_LISTED).sum();
         edit.events = events;
         Ok(listed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Database;
+    use psync::Simulated;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    use std::time::{Duration, UNIX_EPOCH};
+
+    /// A restore to the moment between two of them had a state that never was.
+    #[test]
+    fn what_an_edit_does_to_several_keyspaces_happens_at_one_time() {
+        let now = AtomicU64::new(1000);
+        let clock = move || UNIX_EPOCH + Duration::from_millis(now.fetch_add(1, Relaxed));
+        let builder = Database::builder().keep_changes(1 << 20).background_threads(0).clock(clock);
+        let db = builder.open_on(Arc::new(Simulated::new(1))).unwrap();
+        for name in ["old", "new"] {
+            db.keyspace(name).unwrap().insert("key", name).unwrap();
+        }
+        db.replace_keyspace("new", "old").unwrap();
+        let state = db.handle.engine.state.load_full();
+        let events = &state.version.change_log.as_ref().unwrap().events;
+        let times: Vec<_> = events.iter().map(|event| event.time).collect();
+        assert!(times.len() == 4 && times[1] < times[2] && times[2] == times[3], "{times:?}");
     }
 }

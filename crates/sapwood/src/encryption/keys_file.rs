@@ -218,6 +218,8 @@ impl Encryption {
     /// There is none if it is not encrypted.
     pub fn sound_content(&self, volume: &dyn Volume, database: DatabaseId) -> Result<Option<Vec<u8>>> {
         let Some(inner) = &self.inner else { return Ok(None) };
+        // Before the file is read, which may be replaced meanwhile by one that has more.
+        let known = inner.keys.load().len();
         let Some(content) = content(volume)? else {
             return corrupt(0, "it is missing", "a file".into(), "none".into());
         };
@@ -225,7 +227,6 @@ impl Encryption {
         if of != database {
             return corrupt(12, "database id", database.to_string(), of.to_string());
         }
-        let known = inner.keys.load().len();
         if (count as usize) < known {
             return corrupt(28, "number of keys", format!("at least {known}"), count.to_string());
         }
@@ -256,7 +257,7 @@ impl Encryption {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use psync::Simulated;
+    use psync::{PassThrough, Read, Simulated};
 
     const DATABASE: DatabaseId = DatabaseId([7; 16]);
     /// Of the key 9 9 9 ..., the data key 3 3 3 ... and a nonce.
@@ -366,5 +367,37 @@ mod tests {
         for len in 0..sound.len() {
             assert!(decode(&sound[..len], &key(1), "").is_err(), "{len} bytes");
         }
+    }
+
+    /// Does something behind the next read.
+    struct Between {
+        inner: Simulated,
+        work: std::sync::Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    }
+
+    impl PassThrough for Between {
+        fn inner(&self) -> &dyn Volume {
+            &self.inner
+        }
+
+        fn read(&self, set: &mut [Read<'_>]) -> psync::Result<()> {
+            self.inner().read(set)?;
+            self.work.lock().unwrap().take().into_iter().for_each(|work| work());
+            Ok(())
+        }
+    }
+
+    /// `check` told of a file with too few keys.
+    #[test]
+    fn a_key_that_is_changed_meanwhile_is_no_damage() {
+        let volume = Simulated::new(1);
+        let encryption = Encryption::create(&volume, DATABASE, Some(&key(1))).unwrap();
+        let (changed, inner) = (encryption.clone(), volume.clone());
+        let work = move || changed.change_key(&volume, DATABASE, &key(2), "").unwrap();
+        let between = Between { inner, work: std::sync::Mutex::new(Some(Box::new(work))) };
+        assert!(encryption.sound_content(&between, DATABASE).unwrap().is_some());
+        assert!(between.work.lock().unwrap().is_none());
+        let (old, new) = (encryption.sound_content(&between, DATABASE), content(&between).unwrap());
+        assert_eq!(old.unwrap(), new);
     }
 }
