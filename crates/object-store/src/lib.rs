@@ -25,7 +25,7 @@
 //! Invariants:
 //! 1. A blob is an object. It is there when it is whole: objects of up to a part are put at once, longer ones by a multipart upload
 //!    that is completed at the end, or aborted.
-//! 2. Memory: one part of 8 MiB.
+//! 2. Memory: one part. It has 8 MiB; behind the first 62 GiB of an object about as much as a 200th of what lies behind these, up to 2 GiB.
 //! 3. A backup is as durable, when it returns, as what the store has put. S3 and its like keep what they have confirmed. A local directory
 //!    needs `LocalFileSystem::with_fsync(true)`: without it the power may fail before the backup is on the disk. What was removed may be there
 //!    again after a power failure in any case, in part: remove it again. [`sapwood::backup::Directory`] is better for a local directory: it syncs all of that.
@@ -42,8 +42,21 @@ use std::io;
 use std::sync::Arc;
 use tokio::runtime::{Builder, Runtime};
 
-/// Bytes of a part of an upload: at least the 5 MiB that S3 asks for, and so many that the longest blob (a segment of 64 MiB) needs few.
+/// Bytes of a part of an upload: at least the 5 MiB that S3 asks for, and so many that a segment (64 MiB) needs few.
 const PART: usize = 8 << 20;
+/// Parts of this length (count): 62 GiB. Some stores want all parts but the last to be equal, and S3 and others take 10,000 parts. So the parts
+/// of longer objects, as a version or the archive of a log can be, get longer at the end only.
+const EQUAL_PARTS: usize = 8000;
+/// Behind these so many parts (count) have the same length, and then as many have twice that.
+const LONGER_PARTS: usize = 200;
+/// The longest part, in bytes: below the 5 GiB that S3 takes. 10,000 parts have 1.6 TiB.
+const PART_MAX: usize = 2 << 30;
+
+/// The length of the part behind so many others, in bytes.
+fn part_len(parts: usize) -> usize {
+    let doublings = parts.checked_sub(EQUAL_PARTS).map_or(0, |behind| behind / LONGER_PARTS + 1);
+    (0..doublings).fold(PART, |len, _| (len * 2).min(PART_MAX))
+}
 
 /// Backups under a prefix of an object store.
 ///
@@ -110,6 +123,8 @@ struct Upload<'t> {
     target: &'t ObjectStoreTarget,
     path: Path,
     part: Vec<u8>,
+    /// Parts that were put (count).
+    count: usize,
     /// Begun with the first whole part.
     parts: Option<Box<dyn MultipartUpload>>,
 }
@@ -125,6 +140,7 @@ impl Upload<'_> {
             };
             parts.put_part(part).await
         };
+        self.count += 1;
         runtime.block_on(put).map_err(io_error)
     }
 
@@ -148,10 +164,10 @@ impl Upload<'_> {
 
 impl io::Write for Upload<'_> {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        let room = PART - self.part.len();
-        let taken = data.len().min(room);
+        let len = part_len(self.count);
+        let taken = data.len().min(len - self.part.len());
         self.part.extend_from_slice(&data[..taken]);
-        if self.part.len() == PART {
+        if self.part.len() == len {
             self.put_part()?;
         }
         Ok(taken)
@@ -173,7 +189,7 @@ impl Drop for Upload<'_> {
 
 impl Target for ObjectStoreTarget {
     fn put(&self, name: &str, content: &mut Content<'_>) -> io::Result<()> {
-        let mut upload = Upload { target: self, path: self.path(name), part: Vec::new(), parts: None };
+        let mut upload = Upload { target: self, path: self.path(name), part: Vec::new(), count: 0, parts: None };
         content(&mut upload)?;
         upload.complete()
     }
@@ -217,5 +233,20 @@ impl Target for ObjectStoreTarget {
 
     fn describe(&self) -> String {
         format!("{}/{}", self.store, self.prefix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With parts of 8 MiB an object ended at 78 GiB.
+    #[test]
+    fn a_long_object_has_no_more_parts_than_a_store_takes() {
+        let bytes: u64 = (0..10_000).map(|parts| part_len(parts) as u64).sum();
+        assert!(bytes > 1600 << 30, "{bytes}");
+        assert!((0..EQUAL_PARTS).all(|parts| part_len(parts) == PART));
+        assert_eq!((part_len(EQUAL_PARTS), part_len(EQUAL_PARTS + LONGER_PARTS)), (2 * PART, 4 * PART));
+        assert_eq!(part_len(10_000), PART_MAX);
     }
 }
