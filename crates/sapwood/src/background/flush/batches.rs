@@ -483,10 +483,11 @@ mod tests {
     /// What a version builder drops was bounded within a tree, and not over many.
     #[test]
     fn what_is_dropped_with_one_edit_is_bounded_over_trees() {
-        let (db, keyspace) = filled(10_000);
+        let (db, keyspace) = filled(100);
         let engine = &db.handle.engine;
         let version = Arc::clone(&engine.state.load().version);
         let tree = version.trees.get(&keyspace.id()).unwrap();
+        assert_eq!(tree.height, 1, "a block");
         let mut guard = engine.writer().lock(Need::default()).unwrap();
         let mut builder = VersionBuilder::begin(Arc::clone(&version), &engine.pager, guard.get().unwrap());
         let range = KeyRange { keyspace: keyspace.id(), from: &[], to: None };
