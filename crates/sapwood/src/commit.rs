@@ -141,6 +141,8 @@ impl CommitPipeline {
         for tried in 1.. {
             let refusals = self.space.reserve.refusals();
             let (result, refused) = match self.admit(&mut pending) {
+                // Not once more with others' puts, for which there may be no space.
+                Ok(_large) if tried > 1 && !pending.adds() => self.commit_alone(pending),
                 Ok(_large) => self.try_commit(pending),
                 Err(error) if pending.adds() => return Err(error),
                 Err(error) => (Err(error), Some(pending)),
@@ -170,8 +172,9 @@ impl CommitPipeline {
     /// A large batch has memory until the result is dropped.
     fn admit(&self, pending: &mut PendingBatch) -> Result<Option<Reservation>> {
         let len = pending.body.len();
-        let large = if len > self.shares.batch {
-            Some(self.make_room_for_large(len, pending.count as usize)?)
+        let count = pending.count as usize;
+        let large = if self.shares.is_large(len, count) {
+            Some(self.make_room_for_large(len, count)?)
         } else {
             self.wait_for_room(len)?;
             None
@@ -249,7 +252,11 @@ impl CommitPipeline {
 
     fn sync_as(&self, pending: PendingBatch) -> Result<()> {
         self.health.check_process()?;
-        self.try_commit(pending).0?;
+        match self.try_commit(pending) {
+            // That may have been for want of space for others' puts.
+            (Err(error), Some(again)) if error.is_disk_full() => self.commit_alone(again.retried()).0?,
+            (result, _) => result?,
+        }
         // There may have been nothing to sync.
         self.volume.verify().map_err(Error::from).inspect_err(|error| self.health.poison(error))
     }
@@ -257,10 +264,10 @@ impl CommitPipeline {
 
 #[cfg(test)]
 mod tests {
-    use crate::commit::queue::PendingBatch;
+    use crate::commit::queue::{CommitQueue, Lead, PendingBatch};
     use crate::operation::put_insert;
     use crate::{Database, Durability, Error};
-    use psync::{Device, Simulated, Volume};
+    use psync::{Device, Fault, Filter, OperationKind, Repeat, Simulated, Volume};
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::Arc;
     use std::time::Duration;
@@ -415,6 +422,100 @@ mod tests {
             assert!(matches!(after, Err(Error::Poisoned { .. })));
             assert!(db.flush().is_err());
             assert!(keyspace.get("before").unwrap().is_some());
+        }
+    }
+
+    /// What was said to have had no effect was visible, and became durable later.
+    #[cfg(feature = "async")]
+    #[test]
+    fn what_is_visible_or_only_a_sync_is_not_refused_with_the_puts_of_its_group() {
+        let (volume, db, keyspace) = with_syncer();
+        let queue = &db.handle.engine.commits.queues.durable;
+        let lead = led_by_this_thread(queue);
+        std::thread::scope(|scope| {
+            let put = scope.spawn(|| keyspace.insert("refused", [1; 1000]));
+            wait_for(queue, 1);
+            let removal = scope.spawn(|| keyspace.remove("first"));
+            wait_for(queue, 2);
+            let commit = scope.spawn(|| {
+                let mut batch = db.batch();
+                batch.insert(&keyspace, "visible", "1");
+                futures_executor::block_on(batch.commit_async())
+            });
+            // Its syncer.
+            wait_for(queue, 3);
+            assert!(keyspace.contains("visible").unwrap());
+            let sync = scope.spawn(|| db.sync());
+            wait_for(queue, 4);
+            // The first may be of zeros ahead.
+            for nth in 1..=2 {
+                let writes = Filter::kinds([OperationKind::Write]).file("wal-");
+                volume.fail_nth(writes, nth, Fault::NoSpace, Repeat::Once);
+            }
+            drop(lead);
+            sync.join().unwrap().unwrap();
+            commit.join().unwrap().unwrap();
+            assert!(put.join().unwrap().unwrap_err().is_disk_full());
+            removal.join().unwrap().unwrap();
+        });
+        let db = Database::builder().memory(4 << 20).open_on(Arc::new(volume.power_loss(1))).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        assert!(keyspace.contains("visible").unwrap() && !keyspace.contains("first").unwrap());
+        assert!(!keyspace.contains("refused").unwrap());
+    }
+
+    /// There is no space for what other commits without durability have left in memory, nor for a flush.
+    #[cfg(feature = "async")]
+    #[test]
+    fn what_is_visible_and_cannot_be_made_durable_is_no_refusal() {
+        let (volume, db, keyspace) = with_syncer();
+        let queue = &db.handle.engine.commits.queues.durable;
+        let lead = led_by_this_thread(queue);
+        std::thread::scope(|scope| {
+            let commit = scope.spawn(|| {
+                let mut batch = db.batch();
+                batch.insert(&keyspace, "visible", "1");
+                futures_executor::block_on(batch.commit_async())
+            });
+            wait_for(queue, 1);
+            keyspace.with_durability(Durability::None).insert("in memory", "1").unwrap();
+            volume.fail_nth(
+                Filter::kinds([OperationKind::Write]).file("wal-"),
+                1,
+                Fault::NoSpace,
+                Repeat::Sticky,
+            );
+            drop(lead);
+            let told = commit.join().unwrap();
+            assert!(matches!(told, Err(Error::Io(_))), "{told:?}");
+        });
+        assert!(keyspace.contains("visible").unwrap());
+        volume.clear_faults();
+        db.sync().unwrap();
+    }
+
+    #[cfg(feature = "async")]
+    fn with_syncer() -> (Simulated, Database, crate::Keyspace) {
+        let volume = Simulated::new(1);
+        let builder = Database::builder().memory(4 << 20).background_threads(2);
+        let db = builder.open_on(Arc::new(volume.clone())).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        keyspace.insert("first", "1").unwrap();
+        (volume, db, keyspace)
+    }
+
+    /// Durable commits wait until the result is dropped.
+    #[cfg(feature = "async")]
+    fn led_by_this_thread(queue: &CommitQueue) -> Lead<'_> {
+        let sync = PendingBatch::new(Vec::new(), 0, Durability::Immediate);
+        assert!(queue.wait_or_lead(sync).is_err(), "nobody else leads");
+        Lead::new(queue, Vec::new())
+    }
+
+    #[cfg(feature = "async")]
+    fn wait_for(queue: &CommitQueue, waiters: usize) {
+        while queue.inner.lock().waiters.len() < waiters {
+            std::thread::yield_now();
         }
     }
 }

@@ -388,6 +388,16 @@ impl Opq {
         false
     }
 
+    /// Whether it has any change at or above `from` in a keyspace, or may have removed a range there.
+    pub fn has_any(&self, keyspace: KeyspaceId, from: Bound<&[u8]>) -> bool {
+        let key = match from {
+            Bound::Included(key) | Bound::Excluded(key) => key,
+            Bound::Unbounded => &[],
+        };
+        let first = self.entries.from(begin_of(keyspace, from)).next();
+        first.is_some_and(|first| first.key().0 == keyspace) || self.range_removals.reach(keyspace, key)
+    }
+
     /// How far a reader at `seq` may go upwards without meeting a value, in a few steps. There may be removals.
     pub fn past_tombstones(&self, keyspace: KeyspaceId, from: Bound<&[u8]>, seq: SeqNo) -> EmptyUntil {
         onward(self.entries.past_tombstones(begin_of(keyspace, from), seq), keyspace)

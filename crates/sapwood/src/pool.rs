@@ -36,19 +36,34 @@ struct Shared {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Arc<dyn Work>>,
+    /// How many waited when those that had begun were last forgotten.
+    left: usize,
     threads: Vec<JoinHandle<()>>,
     /// Threads that have nothing to do.
     idle: usize,
     /// Threads whose work goes on until the database is closed.
     resident: usize,
     is_closed: bool,
+    /// How many works were looked at to forget them.
+    #[cfg(test)]
+    looked_at: usize,
 }
 
 impl State {
     /// Forgets what has been run by a thread that waited for it, or given up: all threads may be busy for as long as the
     /// database is open.
     fn forget_begun(&mut self) {
+        #[cfg(test)]
+        (self.looked_at += self.waiting.len());
         self.waiting.retain(|work| work.is_waiting());
+        self.left = self.waiting.len();
+    }
+
+    /// The same where there may be many: thousands of tasks wait for a few threads, and each that comes must not look at all others.
+    fn forget_begun_of_many(&mut self) {
+        if self.waiting.len() > 2 * self.left {
+            self.forget_begun();
+        }
     }
 
     /// How many works more could begin at once.
@@ -199,7 +214,7 @@ impl Pool {
         let task = Task::new(name, work);
         if self.has_threads() {
             let mut state = self.shared.state.lock();
-            state.forget_begun();
+            state.forget_begun_of_many();
             self.give(&mut state, Arc::clone(&task.job) as Arc<dyn Work>);
         }
         task
@@ -426,6 +441,26 @@ mod tests {
         assert!(left <= 1, "{left} are kept");
         go();
         first.wait().unwrap();
+    }
+
+    /// Each looked at all that waited before it.
+    #[test]
+    fn many_works_that_wait_are_not_looked_at_by_each_that_comes() {
+        let pool = Pool::new(1);
+        let (go, first) = blocked(&pool);
+        let tasks: Vec<_> = (0..10_000).map(|number| pool.submit("a test", move || Ok(number))).collect();
+        let looked_at = pool.shared.state.lock().looked_at;
+        assert!(looked_at <= 4 * tasks.len(), "{looked_at} looks");
+        // Those that their waiters run are forgotten nevertheless.
+        for (number, task) in tasks.into_iter().enumerate() {
+            assert_eq!(task.wait().unwrap(), number);
+        }
+        (0..20_000)
+            .for_each(|number| assert_eq!(pool.submit("a test", move || Ok(number)).wait().unwrap(), number));
+        let left = pool.shared.state.lock().waiting.len();
+        assert!(left < 20_000, "{left} are kept");
+        go();
+        assert!(first.wait().unwrap());
     }
 
     /// What it borrows may be gone afterwards.

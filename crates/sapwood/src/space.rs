@@ -177,7 +177,12 @@ impl Space {
         let mut user = self.reserve.user();
         loop {
             match work() {
-                Err(error) if error.is_disk_full() && user.gets_space() => self.reclaim_space(),
+                Err(error)
+                    if error.is_disk_full()
+                        && (user.gets_space() || self.kept_log.give_up_oldest(&*self.volume)) =>
+                {
+                    self.reclaim_space();
+                }
                 result => {
                     drop(user);
                     self.restore_reserve();

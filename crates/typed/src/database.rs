@@ -108,15 +108,16 @@ impl DatabaseExt for Database {
                     self,
                     &keyspace,
                     &mut **migration,
-                    (&expected.encode(rest), schema.options),
+                    (&expected.encode(rest)?, schema.options),
                 )?;
             }
             (None, rest) => {
                 if !schema.adopts && !keyspace.is_empty()? {
                     return Err(mismatch("records and no schema".into()));
                 }
+                let metadata = expected.encode(rest)?;
                 keyspace = self.keyspace_with(name, schema.options)?;
-                set(&keyspace, &expected, rest)?;
+                set(&keyspace, &metadata)?;
             }
         }
         Ok(TypedKeyspace::new(self.clone(), keyspace))
@@ -137,8 +138,8 @@ fn check_readable<V: TypedValue>(keyspace: &str) -> Result<()> {
 }
 
 /// Gives a keyspace its schema. A database that is read only goes without.
-fn set(keyspace: &Keyspace, schema: &Stored, rest: &[u8]) -> Result<()> {
-    match keyspace.set_metadata(schema.encode(rest)) {
+fn set(keyspace: &Keyspace, metadata: &[u8]) -> Result<()> {
+    match keyspace.set_metadata(metadata) {
         Err(Error::ReadOnly) => Ok(()),
         set => set,
     }

@@ -37,7 +37,7 @@ pub fn typed_key(input: &[u8]) {
 /// The metadata of a keyspace, which begins with a schema or not.
 pub fn typed_schema(input: &[u8]) {
     if let Ok((Some(schema), rest)) = Stored::decode(input) {
-        assert_eq!(schema.encode(rest), input);
+        assert!(schema.encode(rest).map_or(input.len() > 4096, |bytes| bytes == input));
     }
 }
 

@@ -140,7 +140,7 @@ impl<K: TypedKey, V: TypedValue> TypedKeyspace<K, V> {
     pub fn set_metadata(&self, metadata: impl AsRef<[u8]>) -> Result<()> {
         let metadata = metadata.as_ref();
         match self.stored()?.0 {
-            Some(schema) => self.keyspace.set_metadata(schema.encode(metadata)),
+            Some(schema) => self.keyspace.set_metadata(schema.encode(metadata)?),
             None => self.keyspace.set_metadata(metadata),
         }
     }

@@ -9,7 +9,7 @@
 use crate::key::{self, TypedKey};
 use crate::migration::{Migrate, Migration};
 use crate::value::{self, TypedValue};
-use sapwood::{KeyspaceOptions, Result};
+use sapwood::{Error, KeyspaceOptions, Result};
 use std::marker::PhantomData;
 
 /// What metadata begins with that has a schema.
@@ -19,6 +19,8 @@ const FORMAT: u8 = 1;
 /// Bytes of the words that describe a type. Longer ones are cut, and end with a hash of all: both and the user's own have to fit into 4096
 /// bytes.
 const WORDS_MAX: usize = 1024;
+/// Most bytes of a keyspace's metadata, as [`Keyspace::set_metadata`](sapwood::Keyspace::set_metadata) says.
+const METADATA_MAX: usize = 4096;
 
 /// What the records of a keyspace are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,8 +31,8 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    /// The bytes of the metadata: this, and what the user has set.
-    pub fn encode(&self, rest: &[u8]) -> Vec<u8> {
+    /// The bytes of the metadata: this, and what the user has set. Refused before anything is changed for it, if that is too long.
+    pub fn encode(&self, rest: &[u8]) -> Result<Vec<u8>> {
         let mut bytes = [MAGIC, &[FORMAT], &self.version.to_le_bytes()].concat();
         for words in [&self.key, &self.value] {
             // They have at most `WORDS_MAX` bytes.
@@ -38,7 +40,10 @@ impl Stored {
             bytes.extend_from_slice(words.as_bytes());
         }
         bytes.extend_from_slice(rest);
-        bytes
+        if bytes.len() > METADATA_MAX {
+            return Err(Error::ValueTooLong { len: bytes.len(), max: METADATA_MAX });
+        }
+        Ok(bytes)
     }
 
     /// The schema that metadata begins with, if any, and what the user has set. The error says in words what is there instead.
@@ -288,7 +293,7 @@ mod tests {
 
     #[test]
     fn golden() {
-        let bytes = stored().encode(b"mine");
+        let bytes = stored().encode(b"mine").unwrap();
         let mut expected = b"sapwoodt\x01\x02\x01\0\0\x0d\0(u32, string)\x11\0postcard list u16".to_vec();
         assert_eq!(&bytes[..expected.len()], &expected);
         expected.extend_from_slice(b"mine");
@@ -300,7 +305,7 @@ mod tests {
     fn what_is_no_schema_is_the_users() {
         assert_eq!(Stored::decode(b"mine"), Ok((None, &b"mine"[..])));
         assert_eq!(Stored::decode(b""), Ok((None, &b""[..])));
-        let whole = stored().encode(b"");
+        let whole = stored().encode(b"").unwrap();
         for end in MAGIC.len()..whole.len() {
             assert!(Stored::decode(&whole[..end]).is_err(), "{end} bytes");
         }
@@ -323,7 +328,7 @@ mod tests {
         #[test]
         fn schemas_round_trip(version: u32, key in ".{0,40}", value in ".{0,40}", rest: Vec<u8>) {
             let stored = Stored { version, key, value };
-            let bytes = stored.encode(&rest);
+            let bytes = stored.encode(&rest).unwrap();
             prop_assert_eq!(Stored::decode(&bytes), Ok((Some(stored), &rest[..])));
         }
 

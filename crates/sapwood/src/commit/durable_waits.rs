@@ -166,6 +166,23 @@ impl CommitPipeline {
         callback(self.sync_until(seq));
     }
 
+    /// Calls `callback` once what was committed visibly is durable. A refusal comes too late for it: if there is no space for a sync, or no
+    /// descriptor, a flush makes it durable.
+    #[cfg(feature = "async")]
+    pub fn on_durable_or_flushed(self: &Arc<Self>, seq: SeqNo, callback: Callback) {
+        let pipeline = Arc::clone(self);
+        self.on_durable(
+            seq,
+            Box::new(move |synced| match synced {
+                Err(error) if error.is_refusal() => {
+                    let flushed = pipeline.flush_all().and_then(|()| pipeline.sync_until(seq));
+                    callback(flushed.map_err(Error::of_visible));
+                }
+                synced => callback(synced),
+            }),
+        );
+    }
+
     fn begin_syncer(self: &Arc<Self>, waits: &mut Waits, seq: SeqNo) {
         waits.wanted = waits.wanted.max(seq);
         if waits.syncer != Syncer::None {
@@ -191,7 +208,12 @@ impl CommitPipeline {
             let first_after = (self.durable_waits.durable.load(Ordering::Acquire) + 1, 0);
             let later = found.callbacks.split_off(&first_after);
             let durable = std::mem::replace(&mut found.callbacks, later);
-            let failed = if synced.is_err() { std::mem::take(&mut found.callbacks) } else { BTreeMap::new() };
+            // What came meanwhile was not tried.
+            let mut failed = BTreeMap::new();
+            if synced.is_err() {
+                let untried = found.callbacks.split_off(&(wanted + 1, 0));
+                failed = std::mem::replace(&mut found.callbacks, untried);
+            }
             drop(found);
             call(durable, &Ok(()));
             call(failed, &synced);

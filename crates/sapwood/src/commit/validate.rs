@@ -143,7 +143,10 @@ impl CommitPipeline {
     }
 
     fn name_of(&self, keyspace: KeyspaceId) -> String {
-        self.state.load().version.trees.get(&keyspace).map(|tree| tree.name.to_string()).unwrap_or_default()
+        let version = &self.state.load().version;
+        let tree = version.trees.get(&keyspace).or_else(|| version.dropped.get(&keyspace));
+        // Of one that is taken apart already there is only the number.
+        tree.map_or_else(|| format!("number {}", keyspace.0), |tree| tree.name.to_string())
     }
 
     /// Waits until no other thread commits, and none will until the result is dropped. What is in the log by then is visible.

@@ -57,7 +57,8 @@ impl CommitPipeline {
             if state.active.is_empty() {
                 drop(guard);
                 self.wait_for_running_attempt()?;
-                return self.sync();
+                // Without a leader: the caller may hold a lock that the thread wants for whose turn leaders wait.
+                return self.durable_seq().map(drop);
             }
             drop(state);
             return self.freeze_and_wait(guard);

@@ -4,6 +4,7 @@ use crate::db::database::Database;
 use crate::encryption::EncryptionKey;
 use crate::error::{Error, Result};
 use crate::version::current::Current;
+use crate::version::manifest::Manifest;
 
 impl Database {
     /// Changes the key of an [encrypted](crate::Builder::encryption_key) database: from now on it opens with this one only. What is written from
@@ -37,14 +38,15 @@ impl Database {
         let engine = &self.handle.engine;
         engine.health.check_writable()?;
         // The lock of the manifest: one change after the other.
-        engine.publisher.with_manifest(|manifest| {
+        let change = |manifest: Option<&Manifest>| {
             if manifest.is_none() {
                 return Err(Error::Closed);
             }
             let (volume, path) = (&*engine.volume, engine.health.path());
             let database = Current::read(volume)?.database;
             engine.encryption.change_key(volume, database, key, path)
-        })
+        };
+        engine.space.with_kept_space(|| engine.publisher.with_manifest(change))
     }
 }
 

@@ -143,7 +143,10 @@ pub struct Changes {
     position: ChangesPosition,
     /// A record that comes after an event.
     next: Option<Record>,
-    known: Arc<KnownKeyspaces>,
+    /// Keyspaces that were told, or were changed by what was.
+    known: KnownKeyspaces,
+    /// Those of the last commit, for the next one if it changes no others.
+    last: Arc<KnownKeyspaces>,
     /// The last answer was an error.
     has_failed: bool,
 }
@@ -176,7 +179,8 @@ impl Database {
         let (volume, encryption) = (Arc::clone(&engine.volume), engine.encryption.clone());
         let log = LogSince::new(volume, encryption, since.seq.saturating_add(1));
         let (handle, position) = (Arc::clone(&self.handle), *since);
-        Ok(Changes { handle, log, position, next: None, known: Arc::default(), has_failed: false })
+        let (known, last) = (KnownKeyspaces::new(), Arc::default());
+        Ok(Changes { handle, log, position, next: None, known, last, has_failed: false })
     }
 
     /// The oldest position from which on everything is kept. It moves on while the database is written.
@@ -359,9 +363,9 @@ impl Changes {
             return Ok(Some(change));
         }
         let Some(record) = self.next.clone() else { return Ok(None) };
-        self.learn(&record, &version);
+        let keyspaces = self.learn(&record, &version);
         let end = record.first_seq + u64::from(record.count) - 1;
-        let commit = Commit::of(record, Arc::clone(&self.known))?;
+        let commit = Commit::of(record, keyspaces)?;
         (self.next, self.position.seq) = (None, end);
         Ok(Some(Change::Commit(commit)))
     }
@@ -369,12 +373,14 @@ impl Changes {
     /// What users see of an event. Remembers what it says.
     fn told(&mut self, event: &KeyspaceEvent) -> Change {
         let (id, name) = (event.keyspace.0, event.name.to_string());
-        let told = match event.kind {
-            EventKind::Dropped => None,
-            _ => Some(Arc::clone(&event.name)),
-        };
         let (expires, merges, large) = (event.expires, event.merges, event.large);
-        Arc::make_mut(&mut self.known).insert(event.keyspace, Known { name: told, expires, merges, large });
+        self.last = Arc::default();
+        if event.kind == EventKind::Dropped {
+            self.known.remove(&event.keyspace);
+        } else {
+            let known = Known { name: Some(Arc::clone(&event.name)), expires, merges, large };
+            self.known.insert(event.keyspace, known);
+        }
         match event.kind {
             EventKind::Created => Change::KeyspaceCreated { id, name },
             EventKind::Renamed => Change::KeyspaceRenamed { id, name },
@@ -383,15 +389,26 @@ impl Changes {
         }
     }
 
-    /// Learns of the keyspaces that a record changes.
-    fn learn(&mut self, record: &Record, version: &Version) {
-        for operation in Operations::new(&record.body).map_while(|operation| operation.ok()) {
-            let id = operation.keyspace();
-            if !self.known.contains_key(&id) {
-                let known = self.look_up(id, version);
-                Arc::make_mut(&mut self.known).insert(id, known);
-            }
+    /// The keyspaces that a record changes.
+    fn learn(&mut self, record: &Record, version: &Version) -> Arc<KnownKeyspaces> {
+        let operations = || Operations::new(&record.body).map_while(|operation| operation.ok());
+        if operations().all(|operation| self.last.contains_key(&operation.keyspace())) {
+            return Arc::clone(&self.last);
         }
+        let mut own = KnownKeyspaces::new();
+        for id in operations().map(|operation| operation.keyspace()) {
+            if own.contains_key(&id) {
+                continue;
+            }
+            let known = self.known.get(&id).cloned().unwrap_or_else(|| self.look_up(id, version));
+            // What was dropped, as was told, is not kept in mind.
+            if known.name.is_some() {
+                self.known.insert(id, known.clone());
+            }
+            own.insert(id, known);
+        }
+        self.last = Arc::new(own);
+        Arc::clone(&self.last)
     }
 
     fn look_up(&self, id: KeyspaceId, version: &Version) -> Known {

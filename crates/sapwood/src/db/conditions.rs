@@ -169,7 +169,8 @@ impl Transaction {
         Ok(found)
     }
 
-    /// Removes the record with the smallest key, and returns it.
+    /// Removes the record with the smallest key, and returns it. It steps over all that the transaction has removed below that: for
+    /// many, iterate once and remove what comes.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {
@@ -192,7 +193,7 @@ impl Transaction {
         self.remove_found(keyspace, found)
     }
 
-    /// Removes the record with the largest key, and returns it.
+    /// Removes the record with the largest key, and returns it. For many see [`Transaction::pop_first`].
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {

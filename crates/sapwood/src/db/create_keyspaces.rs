@@ -66,7 +66,12 @@ pub(super) fn check_name(name: &str) -> Result<()> {
 pub(super) fn publish_listed(engine: &Engine, mut edit: Edit, listed: u64) -> Result<()> {
     let events = engine.note_events(&mut edit, None)?;
     provide_listed(engine, listed + events)?;
-    engine.publisher.publish(edit, PublishContext::default())
+    publish_kept(engine, &edit, PublishContext::default())
+}
+
+/// Publishes an edit, on a full disk with the space that is kept for other work.
+pub(super) fn publish_kept(engine: &Engine, edit: &Edit, with: PublishContext<'_>) -> Result<()> {
+    engine.space.with_kept_space(|| engine.publisher.publish(edit.clone(), with))
 }
 
 /// Makes the reserve long enough for so many bytes more in the list of keyspaces.

@@ -6,7 +6,7 @@
 //! Commits in flight may still bring changes of a dropped keyspace to the log and the queue: a flush passes over them, and so
 //! does opening. Ids are never used again.
 
-use crate::db::create_keyspaces::{Creation, check_name, provide_listed, publish_listed};
+use crate::db::create_keyspaces::{Creation, check_name, provide_listed, publish_kept, publish_listed};
 use crate::db::database::Database;
 use crate::db::engine::Engine;
 use crate::db::keyspace::Keyspace;
@@ -26,9 +26,8 @@ impl Creation {
         engine.note_events(&mut edit, None)?;
         // Transactions that have read of it are validated before that, or conflict.
         let _shown = engine.commits.show_ingested(id);
-        engine
-            .publisher
-            .publish(edit, PublishContext { trees: TreesChange::Grown, ..PublishContext::default() })?;
+        let with = PublishContext { trees: TreesChange::Grown, ..PublishContext::default() };
+        engine.space.with_reserve(|| publish_kept(engine, &edit, with))?;
         self.forget(name);
         Ok(true)
     }
@@ -69,9 +68,8 @@ impl Creation {
         provide_listed(engine, listed + events)?;
         // As in `drop_keyspace`.
         let _shown = replaced.map(|id| engine.commits.show_ingested(id));
-        engine
-            .publisher
-            .publish(edit, PublishContext { trees: TreesChange::Grown, ..PublishContext::default() })?;
+        let with = PublishContext { trees: TreesChange::Grown, ..PublishContext::default() };
+        publish_kept(engine, &edit, with)?;
         self.renamed(from, to.into(), id);
         Ok(())
     }
@@ -242,5 +240,56 @@ impl Keyspace {
     pub fn set_metadata(&self, metadata: impl AsRef<[u8]>) -> Result<()> {
         self.handle().engine.health.check_process()?;
         self.handle().creation.set_metadata(&self.handle().engine, self, metadata.as_ref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::reserve::FILE;
+    use crate::{Database, Durability};
+    use psync::{Simulated, Volume};
+    use std::sync::Arc;
+
+    /// The log that is kept for the change feed stayed where it was, and edits of keyspaces were refused beside it; so was opening.
+    #[test]
+    fn keyspaces_change_while_a_full_disk_has_something_that_is_kept() {
+        let volume = Simulated::new(1);
+        let builder = Database::builder().memory(4 << 20).background_threads(0).keep_changes(1 << 30);
+        let open = || builder.clone().open_on(Arc::new(volume.clone()) as Arc<dyn Volume>);
+        let db = open().unwrap();
+        let keyspace = db.keyspace("main").unwrap().with_durability(Durability::Buffered);
+        for number in 0..4000u32 {
+            keyspace.insert(number.to_be_bytes(), [number as u8; 500]).unwrap();
+        }
+        db.flush().unwrap();
+        let others: Vec<_> = (0..20).map(|number| format!("other {number}")).collect();
+        db.create_keyspaces(others.iter().map(String::as_str)).unwrap();
+        let kept = |db: &Database| db.stats().space.kept_log;
+        assert!(kept(&db) > 1 << 20);
+        db.handle.engine.space.reclaim(0);
+        // Only what is kept of the log can give the manifest more space.
+        volume.set_capacity(volume.used());
+        let long = |number: usize| format!("{number:0200}");
+        for number in 0..60 {
+            let from = if number == 0 { "main".to_owned() } else { long(number - 1) };
+            let before = kept(&db);
+            db.rename_keyspace(&from, &long(number))
+                .unwrap_or_else(|error| panic!("{before} bytes kept: {error}"));
+        }
+        let before = kept(&db);
+        assert!(before > 0);
+        for other in &others {
+            assert!(db.drop_keyspace(other).unwrap());
+            volume.set_capacity(volume.used());
+        }
+        drop(keyspace);
+        // The same of opening, without the reserve.
+        volume.set_capacity(u64::MAX);
+        db.close().unwrap();
+        volume.remove(FILE).unwrap();
+        volume.set_capacity(volume.used());
+        let db = open().unwrap();
+        assert!(kept(&db) < before);
+        assert_eq!(db.keyspace(&long(59)).unwrap().iter().count(), 4000);
     }
 }

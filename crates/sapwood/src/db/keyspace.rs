@@ -213,8 +213,8 @@ impl Keyspace {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotSorted`](crate::Error::NotSorted), and as [`Batch::commit`]. After an error, nothing has
-    /// been ingested.
+    /// [`Error::NotSorted`](crate::Error::NotSorted), also if other threads go on removing the last records, and as [`Batch::commit`]. After an
+    /// error, nothing has been ingested.
     pub fn ingest<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         records: impl IntoIterator<Item = (K, V)>,
@@ -223,7 +223,11 @@ impl Keyspace {
         let copy = Bytes::copy_from_slice;
         let record = |(key, value): (K, V)| (copy(key.as_ref()), copy(&values.stored(stamp, value.as_ref())));
         let records = records.into_iter().map(record);
-        let last = || Ok(self.last()?.map(|(key, _)| Bytes::copy_from_slice(&key)));
+        // Of the key alone: the record may be one that cannot be merged.
+        let last = || {
+            let last = self.iter().of_keys().next_back().transpose()?;
+            Ok(last.map(|(key, _)| Bytes::copy_from_slice(&key)))
+        };
         self.handle.engine.ingest(self.id, last, records).map_err(|error| self.named(error))
     }
 
@@ -436,7 +440,8 @@ impl Keyspace {
     /// # Errors
     /// As [`Keyspace::get`].
     pub fn is_empty(&self) -> Result<bool> {
-        self.first().map(|first| first.is_none())
+        // A record that cannot be merged is one.
+        Ok(self.iter().of_keys().next().transpose()?.is_none())
     }
 
     /// The approximate number of records. Exact after [`Database::compact`](crate::Database::compact), and while no
@@ -445,7 +450,9 @@ impl Keyspace {
     ///
     /// Otherwise a sample of the waiting changes is looked up, with a few hundred reads that go to the device together,
     /// to find how many of them insert or remove a record; so it takes as long as a
-    /// [`Keyspace::multi_get`] of some hundred keys. The error is a few percent of the waiting changes.
+    /// [`Keyspace::multi_get`] of some hundred keys, and for each log area of the database a moment. The error is a few percent of the waiting
+    /// changes. The log areas that are looked into are some of all keyspaces': beside keyspaces in which much more waits it is a few percent of
+    /// what waits there too.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {
@@ -470,10 +477,11 @@ impl Keyspace {
 
 impl Keyspace {
     /// The approximate number of records whose keys lie within `bounds`, and their bytes. Reads inner nodes, at most 66
-    /// leaves, and a sample of the changes that wait in memory and in log areas as [`Keyspace::len_estimate`]; so it takes hardly longer
+    /// leaves, and a sample of the changes that wait in memory and in log areas as [`Keyspace::len_estimate`]; so it takes little longer
     /// for a billion records than for a thousand.
     ///
-    /// The error is mostly below 5 percent of the range, and a few percent of the waiting changes. [`Keyspace::count`] is exact.
+    /// The error is mostly below 5 percent of the range, and a few percent of the changes that wait in the database: all counts that wait in memory
+    /// for a range of a few. [`Keyspace::count`] is exact.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {

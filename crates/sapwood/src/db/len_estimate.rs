@@ -19,12 +19,18 @@ use crate::tree::lookup::{multi_get, multi_get_in_leaves};
 use crate::tree::range_size::{Ends, range_size};
 use crate::tree::view::TreeView;
 use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::ops::Bound;
 
 /// Log pieces in a sample (count): as many reads as a device needs to be busy.
 const PIECES: usize = 64;
 /// Changes that are looked up of each sampled piece (count): one of another piece would tell more than a ninth, which
 /// is likely to resemble these.
 const OF_A_PIECE: usize = 8;
+/// Changes of a range in queues that are all looked up (count): as many as a queue's sample has of all keyspaces.
+const FEW: usize = 256;
+/// Chunks of a queue that are looked through for them (count): each copies 32 KiB of values, or one.
+const CHUNKS: usize = 8;
 /// Removed ranges that are measured (count).
 const RANGES: usize = 64;
 
@@ -131,16 +137,48 @@ fn removed_with_ranges(view: TreeView<'_>, state: &State, range: KeyRange<'_>) -
     Ok(records)
 }
 
+/// All changes of the range that wait in queues, if they are few: in the samples there are fewer of them, or none, beside many others.
+fn few_in_queues(state: &State, range: KeyRange<'_>) -> Option<Vec<WaitingChange>> {
+    let mut few = BTreeMap::new();
+    // The newest last: it counts.
+    let (queues, mut chunks): (Vec<_>, _) = (state.queues().collect(), 0);
+    for queue in queues.into_iter().rev() {
+        few.retain(|key: &Bytes, _| queue.range_removals().newest(range.keyspace, key, SeqNo::MAX).is_none());
+        let (mut from, mut has_more) = (Bound::Included(Bytes::copy_from_slice(range.from)), true);
+        while has_more {
+            let mut chunk = Vec::new();
+            let at = from.as_ref().map(|from| &from[..]);
+            has_more = queue.chunk(range.keyspace, at, SeqNo::MAX, FEW + 1, &mut chunk, None);
+            let Some((last, _)) = chunk.last() else { break };
+            from = Bound::Excluded(last.clone());
+            has_more &= range.contains(range.keyspace, last);
+            let within = chunk.into_iter().filter(|(key, _)| range.contains(range.keyspace, key));
+            few.extend(within.map(|(key, change)| (key, change.is_some())));
+            chunks += 1;
+            if few.len() > FEW || (has_more && chunks >= CHUNKS) {
+                return None;
+            }
+        }
+    }
+    Some(few.into_iter().map(|(key, is_value)| WaitingChange { key, is_value, weight: 1.0 }).collect())
+}
+
 fn added_in_queues(view: TreeView<'_>, state: &State, range: KeyRange<'_>) -> Result<f64> {
     let newest = |key: &[u8]| state.queues().find_map(|queue| queue.newest_seq(view.keyspace, key));
-    let sampled = state.queues().flat_map(|queue| queue.sample(view.keyspace));
     // A key's older changes count for nothing: each change is in the sample with the same probability.
-    let waiting = sampled
-        .filter(|change| {
+    let sampled = || {
+        let sampled = state.queues().flat_map(|queue| queue.sample(view.keyspace));
+        let counts = sampled.filter(|change| {
             range.contains(view.keyspace, &change.key) && newest(&change.key) == Some(change.seq)
-        })
-        .map(|change| WaitingChange { key: change.key, is_value: change.is_value, weight: change.weight })
-        .collect();
+        });
+        let waiting = counts.map(|change| WaitingChange {
+            key: change.key,
+            is_value: change.is_value,
+            weight: change.weight,
+        });
+        waiting.collect()
+    };
+    let waiting = few_in_queues(state, range).unwrap_or_else(sampled);
     added(waiting, |keys, found| {
         let mut beneath = |index: usize, value: Bytes| {
             if !is_removed(state, view.keyspace, keys[index]) {

@@ -233,6 +233,9 @@ fn start(
     engine.writer().set(Writer::new(output, alignment, file, current.span, shares.writer, open));
     let Replay { tail, is_whole } =
         replay(&engine, &**volume, current.database, [low, high], Overflow::Left)?;
+    if is_sealed {
+        find_kept(&engine, low);
+    }
     let manifest = || {
         if is_sealed && current.format == current::FORMAT {
             return Manifest::resume(Arc::clone(volume), (current, &encryption), &replayed);
@@ -279,6 +282,8 @@ fn start(
         // Before anything else is written: by an edit behind those that `CURRENT` counts the next opening knows that this session did not
         // end properly, whatever fails or is lost from now on.
         with_space(&engine, || engine.publisher.publish(Edit::default(), PublishContext::default()))?;
+    } else {
+        find_kept(&engine, low);
     }
     if !is_whole {
         // What was rewritten is begun, and the flush needs the manifest to say so.
@@ -329,12 +334,23 @@ fn with_space<T>(engine: &Engine, mut work: impl FnMut() -> Result<T>) -> Result
                     .map_or(Ok(0..0), |left| engine.volume.len(engine.data).map(|len| left..len.max(left)))?;
                 if !left.is_empty() && engine.followers.revoke_all() {
                     engine.volume.release(engine.data, left)?;
-                } else if !user.gets_space() {
+                } else if !engine.space.kept_log.give_up_oldest(&*engine.volume) && !user.gets_space() {
                     return Err(error);
                 }
             }
             done => return done,
         }
+    }
+}
+
+/// Finds what is kept of the log for the change feed, whose space a full disk may have from now on. Not before all of the manifest that
+/// was found is durable, or copied to one that is: the next opening may find less of it, and need more of the log.
+fn find_kept(engine: &Engine, low: u64) {
+    if engine.state.load().version.kept_log_max() == 0 {
+        return;
+    }
+    if let Ok(files) = engine.volume.list() {
+        engine.space.kept_log.keep(&*engine.volume, &files, |generation| generation < low, u64::MAX);
     }
 }
 

@@ -3,6 +3,15 @@
 use crate::error::Error;
 
 impl Error {
+    /// The same of something that has happened, and that readers have seen: no refusal.
+    #[cfg(feature = "async")]
+    pub(crate) fn of_visible(self) -> Self {
+        match self {
+            Error::DiskFull(refusal) | Error::Exhausted(refusal) => Error::Io(refusal.error),
+            other => other,
+        }
+    }
+
     /// The kind of I/O error that comes nearest, for programs that treat all errors by kind.
     ///
     /// ```

@@ -79,8 +79,53 @@ impl Shares {
     }
 
     /// The maximum size of a batch of so many changes. While it is committed, it is in the caller's hands, in the buffer of the
-    /// log and in the queue: half of the budget, if it takes a whole share of a queue.
+    /// log and in the queue: half of the budget, if it takes a whole share of a queue. One of very short records, which take
+    /// more in the queue than elsewhere, takes that much in the queue alone at most.
     pub fn batch_max(&self, count: usize) -> usize {
-        self.large_batch.saturating_sub(count.saturating_mul(QUEUE_ENTRY)).max(self.batch)
+        let entries = count.saturating_mul(QUEUE_ENTRY);
+        let short = self.batch.min((self.memory as usize / 2).saturating_sub(entries));
+        self.large_batch.saturating_sub(entries).max(short)
+    }
+
+    /// Whether a batch of so many bytes and changes has to have the queue to itself.
+    pub fn is_large(&self, len: usize, count: usize) -> bool {
+        let queued = len.saturating_add(count.saturating_mul(QUEUE_ENTRY));
+        len > self.batch || queued > self.queue.max(self.batch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A sixteenth of the budget of records of a few bytes was several queues.
+    #[test]
+    fn batches_of_short_records_take_no_more_of_the_budget_than_others() {
+        for memory in [4 << 20, 16 << 20, 128 << 20, 1 << 30_u64] {
+            let shares = Shares::of(memory, 16 << 20, 4096);
+            for record in [3, 5, 9, 20, 100, 1000] {
+                let (mut accepted, mut beside) = (0, 0);
+                for count in (0..).step_by(100) {
+                    let len = count * record;
+                    if len > shares.batch_max(count) {
+                        break;
+                    }
+                    accepted = len + count * QUEUE_ENTRY;
+                    if !shares.is_large(len, count) {
+                        beside = accepted;
+                    }
+                }
+                assert!(accepted <= memory as usize / 2, "{accepted} bytes of {memory}, {record} each");
+                assert!(
+                    beside <= shares.queue.max(shares.batch),
+                    "{beside} bytes of {memory}, {record} each"
+                );
+                // Records of usual lengths have what a batch may have.
+                assert!(
+                    record < 100 || accepted >= shares.batch,
+                    "{accepted} bytes of {memory}, {record} each"
+                );
+            }
+        }
     }
 }

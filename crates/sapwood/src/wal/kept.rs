@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! 1. What is kept are the newest ones without a gap: whatever goes, the oldest goes first.
-//! 2. No promise but the feed's rests on them, so a full disk has their space.
+//! 2. No promise but the feed's rests on them, so a full disk has their space; at opening, once the manifest is this session's.
 //! 3. A kept file is not written or copied again: it stays where the log has left it.
 
 use super::file_name;

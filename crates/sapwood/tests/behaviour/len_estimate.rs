@@ -131,3 +131,21 @@ fn ranges_are_estimated_wherever_their_changes_wait() {
     db.compact().expect("compacts");
     close("compacted");
 }
+
+/// A sample of all changes that wait in memory seldom had one of a small keyspace's.
+#[test]
+fn a_few_changes_in_memory_count_beside_many_of_another_keyspace() {
+    let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+    let db = Database::builder().memory(64 << 20).background_threads(0).open_on(volume).expect("opens");
+    let (small, large) = (db.keyspace("small").expect("made"), db.keyspace("large").expect("made"));
+    commit(&db, &small, 0..20, Some(&[1; 50]));
+    commit(&db, &large, 0..50_000, Some(&[1; 50]));
+    assert_eq!(small.len_estimate(), 20);
+    commit(&db, &small, 0..5, None);
+    commit(&db, &small, 3..4, Some(&[2; 50]));
+    assert_eq!((small.len_estimate(), small.iter().count()), (16, 16));
+    small.remove_range(key(10)..key(15)).expect("removes");
+    commit(&db, &small, 12..13, Some(&[2; 50]));
+    assert_eq!((small.len_estimate(), small.iter().count()), (12, 12));
+    assert_eq!(small.range_estimate(key(5)..key(10)).expect("estimates").records, 5);
+}

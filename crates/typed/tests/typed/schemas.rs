@@ -2,7 +2,7 @@
 
 use crate::types::{Berth, Ship};
 use psync::Simulated;
-use sapwood::{Database, Error, psync};
+use sapwood::{Compression, Database, Error, KeyspaceOptions, psync};
 use sapwood_typed::{DatabaseExt, Fixed, Raw, Schema, TypedKey, TypedKeyspace, TypedValue, Verbatim};
 use std::sync::Arc;
 
@@ -96,6 +96,27 @@ fn an_empty_keyspace_gets_its_schema_and_keeps_its_metadata() {
     let most = 4096 - 17 - "u8postcard u8".len();
     ships.set_metadata(vec![7; most]).unwrap();
     assert!(matches!(ships.set_metadata(vec![7; most + 1]), Err(Error::ValueTooLong { .. })));
+}
+
+/// The options were changed, or all records copied, before it was seen that the schema does not fit beside what the user has set.
+#[test]
+fn an_opening_that_is_refused_for_its_metadata_changes_nothing() {
+    let db = new();
+    let plain = db.keyspace("ships").unwrap();
+    plain.set_metadata([7; 4090]).unwrap();
+    let before = format!("{:?}", plain.options().unwrap());
+    let lz4 = || KeyspaceOptions::new().compression(Compression::Lz4);
+    let opened = db.typed_with("ships", Schema::<u8, u8>::new().options(lz4()));
+    assert!(matches!(opened, Err(Error::ValueTooLong { max: 4096, .. })), "{opened:?}");
+    assert_eq!(format!("{:?}", plain.options().unwrap()), before);
+    plain.set_metadata("").unwrap();
+    let ships = db.typed::<u8, u8>("ships").unwrap();
+    ships.insert(1, 1).unwrap();
+    ships.set_metadata([7; 4066]).unwrap();
+    let wider = Schema::<u8, (u64, String)>::new().version(2);
+    let wider = wider.migrate_from(Schema::<u8, u8>::new(), |_, _| unreachable!());
+    assert!(matches!(db.typed_with("ships", wider), Err(Error::ValueTooLong { .. })));
+    assert_eq!(db.keyspaces(), ["ships"]);
 }
 
 #[test]

@@ -137,7 +137,8 @@ impl Batch {
     /// ```
     ///
     /// # Errors
-    /// As [`Batch::commit`].
+    /// As [`Batch::commit`]: what is refused was never visible. Where a full disk keeps a visible commit from becoming durable, a flush does
+    /// it; [`Error::Io`](crate::Error::Io) if there is no space for that either.
     pub fn commit_async(&mut self) -> Waiting<()> {
         let (taken, durability, handle) = (self.take(), self.durability, Arc::clone(&self.handle));
         Waiting::new(Host::Database(Arc::clone(&handle)), move || match taken {
@@ -197,7 +198,7 @@ pub(crate) fn begin_commit(
             return giver.give(commit(&commits, durability));
         }
         match commits.commit_visible(|commits| commit(commits, Durability::Buffered)) {
-            Ok(seq) => commits.on_durable(seq, Box::new(|durable| giver.give(durable))),
+            Ok(seq) => commits.on_durable_or_flushed(seq, Box::new(|durable| giver.give(durable))),
             Err(error) => giver.give(Err(error)),
         }
     })

@@ -173,7 +173,7 @@ impl<'a> CommittedOperation<'a> {
 }
 
 impl Commit {
-    /// The commit that a record of the log is. `keyspaces` has all that it changes.
+    /// The commit that a record of the log is. `keyspaces` has all that it changes, and few others.
     pub(super) fn of(record: Record, keyspaces: Arc<KnownKeyspaces>) -> Result<Self> {
         let wrong = |what: &str| {
             Error::corrupt(file_name(record.generation), 0, "a record of the log", "whole operations", what)
@@ -293,5 +293,50 @@ fn seen<'a>(keyspaces: &'a KnownKeyspaces, operation: Operation<'a>) -> Option<C
 impl fmt::Debug for Commit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Commit({} to {})", self.first_sequence(), self.last_sequence())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Change, CommittedOperation, Database};
+    use psync::Simulated;
+    use std::sync::Arc;
+
+    /// Each commit had a table of all keyspaces that were told before it.
+    #[test]
+    fn a_commit_holds_the_keyspaces_that_it_changes() {
+        const COUNT: usize = 200;
+        let builder = Database::builder().memory(4 << 20).background_threads(0).keep_changes(1 << 20);
+        let db = builder.open_on(Arc::new(Simulated::new(1))).unwrap();
+        let names: Vec<_> = (0..COUNT).map(|number| format!("keyspace {number}")).collect();
+        for name in &names {
+            db.keyspace(name).unwrap().insert("key", name).unwrap();
+        }
+        let mut changes = db.changes(&db.oldest_change().unwrap()).unwrap();
+        let mut commits = Vec::new();
+        for change in changes.by_ref() {
+            if let Change::Commit(commit) = change.unwrap() {
+                commits.push(commit);
+            }
+        }
+        assert_eq!(commits.len(), COUNT);
+        for (commit, name) in commits.iter().zip(&names) {
+            assert_eq!(commit.keyspaces.len(), 1);
+            let told: Vec<_> = commit.operations().collect();
+            let [CommittedOperation::Insert { keyspace, value, .. }] = told[..] else { panic!("{told:?}") };
+            assert_eq!((keyspace.name, value), (&name[..], name.as_bytes()));
+        }
+        // Of those that are gone nothing stays.
+        for name in &names[1..] {
+            assert!(db.drop_keyspace(name).unwrap());
+        }
+        assert_eq!(changes.by_ref().filter(|change| change.is_ok()).count(), COUNT - 1);
+        assert_eq!(changes.known.len(), 1);
+        db.rename_keyspace(&names[0], "another").unwrap();
+        db.keyspace("another").unwrap().insert("key", "value").unwrap();
+        assert!(matches!(changes.next(), Some(Ok(Change::KeyspaceRenamed { .. }))));
+        let Some(Ok(Change::Commit(commit))) = changes.next() else { panic!("a commit") };
+        assert!(commit.operations().all(|operation| operation.keyspace().name == "another"));
+        assert!(commits[0].operations().all(|operation| operation.keyspace().name == names[0]));
     }
 }

@@ -484,6 +484,7 @@ fn records_beside_one_that_cannot_be_merged_are_reached() {
         assert_eq!(hits.iter().map(shown).collect::<Vec<_>>(), expected);
         assert!(hits.iter().rev().map(shown).eq(expected.iter().rev().copied()));
         assert_eq!(hits.count(..).unwrap(), 5);
+        assert!(!hits.is_empty().unwrap());
         let keys = hits.iter().keys().collect::<crate::Result<Vec<_>>>().unwrap();
         assert_eq!(keys, ["a", "b", "c", "d", "e"]);
         let told = |error: Error| matches!(error, Error::MergeFailed { key, .. } if key == "b");
@@ -671,4 +672,17 @@ fn operands_that_were_asked_for_are_not_cached_as_records() {
         db.flush().unwrap();
         assert_eq!(keyspace.get("k").unwrap().as_deref(), Some(expected.as_bytes()));
     }
+}
+
+/// It refused all records behind it, too.
+#[test]
+fn records_are_ingested_behind_one_that_cannot_be_merged() {
+    let db = open(&Simulated::new(1));
+    let hits = db.keyspace_with("hits", KeyspaceOptions::new().merge(AddU64)).unwrap();
+    hits.insert("b", "no number").unwrap();
+    hits.merge("b", 1u64.to_be_bytes()).unwrap();
+    assert!(hits.last().is_err() && !hits.is_empty().unwrap());
+    assert!(matches!(hits.ingest([("b", 1u64.to_be_bytes())]), Err(Error::NotSorted { .. })));
+    assert_eq!(hits.ingest([("c", 1u64.to_be_bytes())]).unwrap(), 1);
+    assert_eq!(hits.get("c").unwrap().as_deref(), Some(&1u64.to_be_bytes()[..]));
 }

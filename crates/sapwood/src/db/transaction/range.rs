@@ -28,7 +28,7 @@ use std::sync::Arc;
 /// [`Transaction::range`](crate::Transaction::range) and similar methods.
 ///
 /// It has what the transaction had written when it was made; what is written later is not in it. So the transaction can write
-/// while it iterates. What it returns counts as read, also that there is nothing between; what it does not come to does not
+/// while it iterates; the first write beside it copies what the transaction has written in the keyspace. What it returns counts as read, also that there is nothing between; what it does not come to does not
 /// count.
 ///
 /// ```
@@ -104,7 +104,8 @@ impl TransactionRange {
         }
     }
 
-    /// The rest of the range as a stream, in ascending order. Needs the feature `async`.
+    /// The rest of the range as a stream, in ascending order. Needs the feature `async`. It takes portions of 16 to 1,024 records ahead, which
+    /// count as read, whether the task comes to them or not.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {

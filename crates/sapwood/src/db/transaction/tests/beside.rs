@@ -199,3 +199,17 @@ fn a_transaction_waits_for_records_that_are_being_ingested_where_it_has_read() {
         assert!(refused.as_ref().is_err_and(is_ingested), "{refused:?}");
     });
 }
+
+#[test]
+fn a_conflict_with_a_dropped_keyspace_names_it() {
+    let (db, keyspace) = open();
+    let other = db.keyspace("other").unwrap();
+    put(&db, &keyspace, "k", "1");
+    db.flush().unwrap();
+    let mut tx = db.transaction().unwrap();
+    tx.get(&keyspace, "k").unwrap();
+    tx.insert(&other, "k", "1").unwrap();
+    assert!(db.drop_keyspace("main").unwrap());
+    let refused = tx.commit();
+    assert!(matches!(&refused, Err(Error::Conflict { keyspace, .. }) if keyspace == "main"), "{refused:?}");
+}

@@ -199,3 +199,30 @@ fn keyspaces_are_told_of_while_a_leader_waits_for_the_turn() {
         waiting.unwrap().join().unwrap();
     });
 }
+
+/// Whoever had the lock of the creation of keyspaces, and flushed for the reserve on a full disk, waited for a leader who waited for the turn, whose
+/// thread wanted the lock.
+#[test]
+fn a_flush_of_nothing_waits_for_no_leader_that_waits_for_the_turn() {
+    let db = Database::builder().memory(4 << 20).open_on(Arc::new(Simulated::new(1))).unwrap();
+    let keyspace = db.keyspace("main").unwrap();
+    let commits = &db.handle.engine.commits;
+    std::thread::scope(|scope| {
+        let turn = commits.take_turn().unwrap();
+        let leader = scope.spawn(|| keyspace.insert("durable", "1"));
+        while !commits.queues.durable.inner.lock().has_leader {
+            std::thread::yield_now();
+        }
+        let flush = scope.spawn(|| commits.flush_all());
+        let began = std::time::Instant::now();
+        while !flush.is_finished() && began.elapsed().as_secs() < 10 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let is_done = flush.is_finished();
+        assert!(!leader.is_finished());
+        drop(turn);
+        flush.join().unwrap().unwrap();
+        leader.join().unwrap().unwrap();
+        assert!(is_done, "it waits for the turn");
+    });
+}
