@@ -15,6 +15,7 @@
 use crate::commit::CommitPipeline;
 use crate::commit::queue::PendingBatch;
 use crate::error::{Error, Result};
+use crate::health::quietly;
 use crate::lock_order::{RankedMutex, rank};
 use crate::operation::SeqNo;
 use crate::pool::Begun;
@@ -152,6 +153,10 @@ impl CommitPipeline {
     /// Calls `callback` once an operation is durable or could not be made so: now if it is, and if no thread is free to
     /// sync.
     pub fn on_durable(self: &Arc<Self>, seq: SeqNo, callback: Callback) {
+        // In a child that was forked there is no thread that syncs, whatever the state says.
+        if let Err(error) = self.health.check_process() {
+            return callback(Err(error));
+        }
         let mut waits = self.durable_waits.waits.lock();
         if !self.durable_waits.is_durable(seq) {
             self.begin_syncer(&mut waits, seq);
@@ -232,7 +237,7 @@ impl CommitPipeline {
 fn call(callbacks: BTreeMap<(SeqNo, u64), Callback>, result: &Result<()>) {
     for callback in callbacks.into_values() {
         if catch_unwind(AssertUnwindSafe(|| callback(result.clone()))).is_err() {
-            tracing::error!("a callback of a durable commit panicked");
+            quietly(|| tracing::error!("a callback of a durable commit panicked"));
         }
     }
 }

@@ -83,8 +83,15 @@ fn a_child_that_uses_its_copy_is_told_so() {
     put(&db, &keyspace, 0).unwrap();
     db.flush().unwrap();
     let snapshot = db.snapshot();
+    let mut batch = db.batch();
+    batch.insert(&keyspace, "visible", "1");
+    let mut pending = Some(batch.commit_visible().unwrap());
     let told = in_child(|| {
-        is_refused(keyspace.get(key(0)))
+        // By a thread that is the parent's.
+        let (sender, receiver) = std::sync::mpsc::channel();
+        pending.take().expect("one").on_durable(move |durable| _ = sender.send(durable));
+        receiver.try_recv().is_ok_and(is_refused)
+            && is_refused(keyspace.get(key(0)))
             && is_refused(keyspace.insert("key", "value"))
             && is_refused(put(&db, &keyspace, 1))
             && is_refused(snapshot.get(&keyspace, key(0)))
@@ -100,7 +107,8 @@ fn a_child_that_uses_its_copy_is_told_so() {
     });
     assert!(told);
     put(&db, &keyspace, 1).unwrap();
-    drop((snapshot, keyspace));
+    keyspace.remove("visible").unwrap();
+    drop((snapshot, keyspace, pending));
     db.close().unwrap();
     assert_eq!(count(&path, 0), 2);
 }
