@@ -189,7 +189,8 @@ impl Drop for Upload<'_> {
 
 impl Target for ObjectStoreTarget {
     fn put(&self, name: &str, content: &mut Content<'_>) -> io::Result<()> {
-        let mut upload = Upload { target: self, path: self.path(name), part: Vec::new(), count: 0, parts: None };
+        let mut upload =
+            Upload { target: self, path: self.path(name), part: Vec::new(), count: 0, parts: None };
         content(&mut upload)?;
         upload.complete()
     }
