@@ -11,6 +11,7 @@ use crate::operation::{KeyRange, KeyspaceId};
 use crate::publish::TreesChange;
 use crate::storage::writer::Writer;
 use crate::tree::remove_blocks::drop_blocks;
+use crate::version::Version;
 use crate::version::builder::VersionBuilder;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -63,18 +64,19 @@ impl WorkContext {
     /// Whether dropped trees still have nodes, as far as they can be read.
     pub fn has_dropped_trees(&self) -> bool {
         let version = &self.state.load().version;
-        version.dropped.len() > 0 && {
-            let left_alone: BTreeSet<_> = self.unreadable_trees.now();
-            version.dropped.iter().any(|(keyspace, _)| !left_alone.contains(&keyspace))
-        }
+        version.dropped.len() > 0 && self.wanted(version).next().is_some()
+    }
+
+    /// The dropped trees that are not left alone.
+    fn wanted(&self, version: &Version) -> impl Iterator<Item = KeyspaceId> {
+        let left_alone: BTreeSet<_> = self.unreadable_trees.now();
+        version.dropped.iter().map(|(id, _)| id).filter(move |id| !left_alone.contains(id))
     }
 
     /// Drops some nodes of dropped trees.
     pub fn take_some_apart(&self, writer: &mut Writer) -> Result<()> {
-        let left_alone: BTreeSet<_> = self.unreadable_trees.now();
-        let mut left: BTreeSet<_> = self.state.load().version.dropped.iter().map(|(id, _)| id).collect();
-        left.retain(|keyspace| !left_alone.contains(keyspace));
-        self.take_apart(writer, &left).map(drop)
+        let wanted = self.wanted(&self.state.load().version).collect();
+        self.take_apart(writer, &wanted).map(drop)
     }
 
     /// Drops some nodes of these dropped trees, with one edit. If one cannot be read, nothing is dropped, its tree is left alone, and it
