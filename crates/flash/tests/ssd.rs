@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use flash::ftl::garbage_collection::Victims;
-use flash::{FtlOptions, Geometry, Profile, RequestKind, Ssd};
+use flash::{Faults, FtlOptions, Geometry, Profile, RequestKind, Ssd};
 use psync::{Access, Device, Error, FileId, Read, Simulated, Volume, Write};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -325,6 +325,24 @@ fn bytes_of_a_write_that_failed_are_zeros_when_the_file_grows() {
             assert!(found[begin..].iter().all(|byte| *byte == 0), "{story}");
         }
     }
+}
+
+/// A write that flash fails leaves holes as they were, and cutting a file that fails leaves its last page.
+#[test]
+fn a_file_keeps_what_it_had_where_flash_fails_a_write() {
+    let drive = Ssd::new(Profile { trim: false, ..small(24) }, options(), 1).unwrap();
+    let (gone, file) = (drive.open("gone", access()).unwrap(), drive.open("a", access()).unwrap());
+    for page in 0..drive.capacity() / 512 - 1 {
+        drive.write(&[Write { file: gone, offset: page * 512, data: &[7; 512] }]).unwrap();
+    }
+    drive.write(&[Write { file, offset: 8 * 512, data: &[1; 512] }]).unwrap();
+    drive.resize(gone, 0).unwrap();
+    drive.sync(file).unwrap();
+    drive.set_faults(Faults { program: 1.0, ..Faults::default() });
+    drive.write(&[Write { file, offset: 0, data: &[9; 6 * 512] }]).unwrap_err();
+    drive.resize(file, 8 * 512 + 100).unwrap_err();
+    drive.set_faults(Faults::default());
+    assert_eq!(whole(&drive, "a"), [vec![0; 8 * 512], vec![1; 512]].concat());
 }
 
 /// A write in the midst of which the journal is committed stays a write: its other pages are no command's.

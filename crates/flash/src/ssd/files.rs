@@ -190,10 +190,19 @@ impl Files {
         }
     }
 
-    /// A free logical page for a page of the file, which it replaces if that has one. `None` if there is none left.
-    pub(super) fn allocate(&mut self, file: Number, page: u64) -> Option<LogicalPage> {
-        let at = self.space.take()?;
-        let node = self.nodes.get_mut(&file)?;
+    /// A logical page that holds nothing: for [`map`](Self::map), or to be given [back](Self::give_back). `None` if there is none left.
+    pub(super) fn take_free(&mut self) -> Option<LogicalPage> {
+        self.space.take()
+    }
+
+    /// What was taken was not written, and no file has it.
+    pub(super) fn give_back(&mut self, at: LogicalPage) {
+        self.space.give(at);
+    }
+
+    /// The page of the file is in `at` from now on, which was taken and has been written.
+    pub(super) fn map(&mut self, file: Number, page: u64, at: LogicalPage) {
+        let Some(node) = self.nodes.get_mut(&file) else { return };
         self.freed.extend(node.put(page, at.0));
         match self.changes.last_mut() {
             Some(Change::Map { file: same, page: first, at: first_at, count })
@@ -203,7 +212,6 @@ impl Files {
             }
             _ => self.changes.push(Change::Map { file, page, at: at.0, count: 1 }),
         }
-        Some(at)
     }
 
     /// Makes a hole of whole pages.

@@ -405,28 +405,40 @@ impl State {
             }
             self.page[within].copy_from_slice(data);
         }
-        let at = match known {
-            Some(at) => at,
-            None => self.allocate(file, page, left)?,
-        };
+        let fresh = if known.is_none() { Some(self.take_free(left)?) } else { None };
         let data = if whole { data } else { &self.page };
-        Ok(self.layer.write(&mut self.flash, at, data)?)
+        let written = match known.or(fresh) {
+            Some(at) => self.layer.write(&mut self.flash, at, data),
+            None => Ok(()),
+        };
+        Ok(self.keep(file, page, fresh, written)?)
+    }
+
+    /// The file gets the `fresh` page that was written for it, or has what it had if that failed.
+    fn keep(
+        &mut self,
+        file: Number,
+        page: u64,
+        fresh: Option<LogicalPage>,
+        written: crate::Result<()>,
+    ) -> crate::Result<()> {
+        match (fresh, &written) {
+            (Some(at), Ok(())) => self.files.map(file, page, at),
+            (Some(at), Err(_)) => self.files.give_back(at),
+            (None, _) => {}
+        }
+        written
     }
 
     /// A logical page for a page of a file. Takes back what was freed if nothing else is free: then the write under way is
     /// two requests, and what is still to be written, `left` bytes, belongs to the second.
-    fn allocate(
-        &mut self,
-        file: Number,
-        page: u64,
-        left: usize,
-    ) -> std::result::Result<LogicalPage, PutError> {
+    fn take_free(&mut self, left: usize) -> std::result::Result<LogicalPage, PutError> {
         if self.files.free_pages() == 0 && self.files.has_freed() {
             self.flash.shorten_request(left as u32);
             self.commit_journal()?;
             self.flash.begin_request(RequestKind::Write, left as u32);
         }
-        self.files.allocate(file, page).ok_or(PutError::Full)
+        self.files.take_free().ok_or(PutError::Full)
     }
 
     pub(super) fn resize(&mut self, handle: &Handle, len: u64) -> Result<()> {
@@ -448,8 +460,9 @@ impl State {
                 self.layer.read(&mut self.flash, at, 0, &mut self.page)?;
                 self.flash.wait();
                 self.page[tail..].fill(0);
-                let at = self.allocate(file, len / page_bytes, page_bytes as usize)?;
-                self.layer.write(&mut self.flash, at, &self.page)?;
+                let fresh = self.take_free(page_bytes as usize)?;
+                let written = self.layer.write(&mut self.flash, fresh, &self.page);
+                self.keep(file, len / page_bytes, Some(fresh), written)?;
             }
             self.files.unmap(file, len.div_ceil(page_bytes)..FILE_MAX / page_bytes + 1);
             self.files.tail_known(file);
