@@ -128,7 +128,7 @@ impl DatabaseExt for Database {
 fn check_readable<V: TypedValue>(keyspace: &str) -> Result<()> {
     let mut words = String::new();
     V::describe_value(&mut words);
-    if words.starts_with("postcard ") && words.split(' ').any(|word| word == "any") {
+    if words.strip_prefix("postcard ").is_some_and(crate::value::shape::is_any) {
         let expected = std::any::type_name::<V>().to_owned();
         let reason = "it reads itself only from forms that name the type of each value, such as JSON (an enum that is untagged or \
                       internally tagged, a `serde_json::Value`): store its text, or another type";

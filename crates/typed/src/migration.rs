@@ -61,9 +61,22 @@ where
     }
 }
 
+/// Bytes of a keyspace's name at most.
+const NAME_MAX: usize = 255;
+/// Bytes of a name that its copy has if the whole is too long with what is added: as many as leave room for that.
+const NAME_KEPT: usize = 200;
+
 /// The name of the copy.
 fn copy_name(name: &str) -> String {
-    format!("{name} (migrating)")
+    let copy = format!("{name} (migrating)");
+    if copy.len() <= NAME_MAX {
+        return copy;
+    }
+    // Names that begin alike have copies of their own (FNV-1a).
+    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, mix);
+    let end = (0..=NAME_KEPT).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
+    format!("{} ({hash:016x}, migrating)", &name[..end])
 }
 
 /// Takes back what a crash has left of a migration.

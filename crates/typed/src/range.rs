@@ -3,7 +3,7 @@
 use crate::key::TypedKey;
 use crate::record;
 use crate::value::TypedValue;
-use sapwood::{Key, Keyspace, Range, Result, Value};
+use sapwood::{Key, Keyspace, Range, Result, TransactionRange, Value};
 use std::iter::FusedIterator;
 use std::marker::PhantomData;
 
@@ -52,8 +52,8 @@ impl<K: TypedKey, V: TypedValue, I> TypedRange<K, V, I> {
     }
 }
 
-impl<K: TypedKey, V, I: DoubleEndedIterator<Item = Result<(Key, Value)>>> TypedRange<K, V, I> {
-    /// Keys only: values are not decoded.
+impl<K: TypedKey, V> TypedRange<K, V> {
+    /// Keys only, as [`Range::keys`]: values are neither decoded nor merged.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {
@@ -64,6 +64,27 @@ impl<K: TypedKey, V, I: DoubleEndedIterator<Item = Result<(Key, Value)>>> TypedR
     /// ships.insert((7, "fram"), 1892)?;
     /// let keys = ships.iter().keys().collect::<sapwood::Result<Vec<_>>>()?;
     /// assert_eq!(keys, [(7, "fram".to_owned())]);
+    /// # Ok(()) }
+    /// ```
+    pub fn keys(self) -> impl DoubleEndedIterator<Item = Result<K>> {
+        let keyspace = self.keyspace;
+        self.bytes.keys().map(move |key| record::key_of(&keyspace, &key?))
+    }
+}
+
+impl<K: TypedKey, V> TypedRange<K, V, TransactionRange> {
+    /// Keys only: values are not decoded.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # use sapwood_typed::{BatchExt, DatabaseExt, SnapshotExt, TransactionExt};
+    /// let ships = db.typed::<u32, u16>("ships")?;
+    /// ships.insert(7, 1892)?;
+    /// let mut tx = db.transaction()?;
+    /// let keys = tx.typed(&ships).iter().keys().collect::<sapwood::Result<Vec<_>>>()?;
+    /// assert_eq!(keys, [7]);
     /// # Ok(()) }
     /// ```
     pub fn keys(self) -> impl DoubleEndedIterator<Item = Result<K>> {

@@ -7,7 +7,7 @@
 //! ```
 //! Invariant: bytes of any kind are decoded or refused; a value takes all of its bytes.
 
-mod shape;
+pub(crate) mod shape;
 
 use sapwood::Value;
 use serde::Serialize;
@@ -23,6 +23,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// of an enum that is `untagged` or has `tag = "…"`, is refused with [`Error::Encode`](sapwood::Error::Encode) when it is opened. Within a struct
 /// or a tuple, or as the value of a map, such a part is not found out before its first record is read, which fails with [`Error::Decode`](sapwood::Error::Decode); nor is
 /// `skip_serializing_if`, which leaves out what is expected.
+///
+/// A type that holds itself (a list by `Option<Box<Self>>`, a tree) is decoded by recursion, without a bound: bytes that were written as another type may have
+/// as many levels as bytes, and end the process. Do not [adopt](crate::Schema::adopt) foreign records as such a type.
 ///
 /// ```
 /// use sapwood_typed::DatabaseExt;

@@ -15,6 +15,15 @@ pub(super) fn describe<T: DeserializeOwned>(words: &mut String) {
     let _ = T::deserialize(Probe { words, depth: 0 });
 }
 
+/// Whether a description is of a type that takes whatever comes, or of what holds such. Names in it may have any words.
+pub(crate) fn is_any(mut words: &str) -> bool {
+    while let Some(inner) = ["option ", "list ", "map of "].iter().find_map(|outer| words.strip_prefix(outer))
+    {
+        words = inner;
+    }
+    words == "any"
+}
+
 /// Notes what a type wants, and refuses it.
 struct Probe<'w> {
     words: &'w mut String,

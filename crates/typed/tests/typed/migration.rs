@@ -30,6 +30,27 @@ fn by_year() -> New {
         .migrate_from(Old::new(), |name, year| Ok((year >= 1720).then_some(((year, name), ()))))
 }
 
+/// The copy would have had a name that is too long.
+#[test]
+fn keyspaces_with_the_longest_names_are_migrated() {
+    let db = open(&Arc::new(Simulated::new(1)));
+    let names = [format!("{}a", "é".repeat(127)), format!("{}b", "é".repeat(127)), "x".repeat(246)];
+    for name in &names {
+        db.typed::<u16, u8>(name).unwrap().insert(7, 1).unwrap();
+    }
+    for name in &names {
+        let old = Schema::<u16, u8>::new();
+        let new =
+            Schema::<u32, u8>::new().version(2).migrate_from(old, |key, value| Ok(Some((key.into(), value))));
+        assert_eq!(db.typed_with(name, new).unwrap().get(7).unwrap(), Some(1));
+    }
+    let mut found = db.keyspaces();
+    found.sort();
+    let mut expected = names.to_vec();
+    expected.sort();
+    assert_eq!(found, expected);
+}
+
 #[test]
 fn each_record_becomes_what_is_said_and_handles_of_the_old_ones_say_so() {
     let db = Arc::new(Simulated::new(1));

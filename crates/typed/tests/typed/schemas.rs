@@ -160,7 +160,41 @@ fn values_that_cannot_be_read_again_are_refused_at_opening() {
     let db = new();
     assert!(matches!(db.typed::<String, Either>("x"), Err(Error::Encode { .. })));
     assert!(matches!(db.typed::<String, Vec<Either>>("x"), Err(Error::Encode { .. })));
+    assert!(matches!(db.typed::<String, Option<Vec<Either>>>("x"), Err(Error::Encode { .. })));
     assert!(!db.contains_keyspace("x"));
+}
+
+/// A name that says `any` was taken for a type that takes whatever comes.
+#[test]
+fn names_of_fields_may_have_any_words() {
+    #[derive(Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+    #[serde(rename = "in any case")]
+    struct Words {
+        #[serde(rename = "if any at all")]
+        number: u8,
+    }
+    let db = new();
+    let words = db.typed::<String, Words>("x").unwrap();
+    words.insert("k", Words { number: 3 }).unwrap();
+    assert_eq!(words.get("k").unwrap(), Some(Words { number: 3 }));
+    let lists = db.typed::<String, Vec<Words>>("y").unwrap();
+    lists.insert("k", vec![Words { number: 3 }]).unwrap();
+}
+
+/// Keys were read with their values, of which one cannot be merged.
+#[test]
+fn keys_are_those_of_the_plain_range() {
+    let db = new();
+    let options = sapwood::KeyspaceOptions::new().merge(sapwood::merge::AddU64);
+    let counts = db.keyspace_with("counts", options.clone()).unwrap();
+    counts.insert(1u32.to_be_bytes(), [7; 3]).unwrap();
+    counts.merge(1u32.to_be_bytes(), 1u64.to_le_bytes()).unwrap();
+    counts.insert(2u32.to_be_bytes(), 1u64.to_le_bytes()).unwrap();
+    let schema = sapwood_typed::Schema::<u32, sapwood_typed::Raw>::new().options(options).adopt();
+    let typed = db.typed_with("counts", schema).unwrap();
+    let keys = typed.iter().keys().collect::<sapwood::Result<Vec<_>>>().unwrap();
+    assert_eq!(keys, [1, 2]);
+    assert!(typed.iter().next().unwrap().is_err());
 }
 
 #[test]
