@@ -89,13 +89,19 @@ fn what_is_out_of_order_is_refused_as_a_whole() {
 
 #[test]
 fn a_failure_or_power_loss_in_its_middle_leaves_nothing_of_it() {
+    for fault in [Fault::Error, Fault::NoSpace, Fault::PowerOff] {
+        leaves_nothing_of_it(fault);
+    }
+}
+
+/// The fault at each operation of an ingestion.
+fn leaves_nothing_of_it(fault: Fault) {
     let mut points = 0;
     for nth in 1.. {
         let volume = Simulated::new(nth);
         let db = open(&volume).expect("opens");
         let keyspace = db.keyspace("main").expect("a keyspace");
         keyspace.ingest(records(0, 500)).expect("ingests");
-        let fault = [Fault::Error, Fault::NoSpace, Fault::PowerOff][nth as usize % 3];
         volume.fail_nth(Filter::any(), nth, fault, Repeat::Once);
         let result = keyspace.ingest(records(500, 9000));
         let fired = volume.fired() > 0;

@@ -166,6 +166,8 @@ fn kill_and_verify(kills: u64, seed: u64) -> (u64, u64) {
             }
             std::thread::sleep(wait);
         }
+        let ended = child.try_wait().expect("a child");
+        assert!(ended.is_none(), "seed {seed}, kill {kill}: the child ended by itself: {ended:?}");
         child.kill().expect("killed");
         child.wait().expect("dead");
         reader.join().expect("read");

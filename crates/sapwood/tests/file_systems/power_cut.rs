@@ -18,6 +18,7 @@ fn survives(kind: Kind, cuts: u64) {
         assert!(!writer.has_ended(), "the writer ends");
         std::thread::sleep(Duration::from_millis(1));
     }
+    let begun = writer.durable();
     let mut furthest = 0;
     for cut in 0..cuts {
         // Odd moments.
@@ -33,6 +34,8 @@ fn survives(kind: Kind, cuts: u64) {
         std::fs::remove_file(&copy).expect("there");
     }
     println!("{kind:?}: {cuts} cuts, up to batch {furthest}");
+    assert!(!writer.has_ended(), "{kind:?}: the writer ended");
+    assert!(furthest > begun + cuts, "{kind:?}: it wrote meanwhile: from batch {begun} to {furthest}");
     drop(writer);
     drop(mounted);
 }

@@ -339,6 +339,39 @@ fn a_repair_that_fails_is_begun_anew() {
     }
 }
 
+/// The power goes at each change: the target is no database yet, and the repair is begun anew there, or it is what a repair makes.
+#[test]
+fn a_repair_that_loses_power_is_no_half_database() {
+    let world = World::new(27, Shape { has_films: false, ..SHAPE });
+    let onto = |volume: &Simulated| Repair::of_volume(Arc::new(world.image())).onto(Arc::new(volume.clone()));
+    let (mut again, mut whole) = (0, 0);
+    for nth in 1.. {
+        let volume = Simulated::new(nth);
+        volume.fail_nth(Filter::changes(), nth, Fault::PowerOff, Repeat::Once);
+        let made = onto(&volume);
+        for seed in 0..3 {
+            let story = format!("operation {nth}, seed {seed}");
+            let after = volume.power_loss(seed);
+            let is_database = match open(&after) {
+                Ok(_) => true,
+                Err(Error::NotADatabase { .. }) => false,
+                Err(error) => panic!("{story}: {error}"),
+            };
+            assert!(is_database || made.is_err(), "{story}: it was told that all is there");
+            // The image is the same, and so is what is lost.
+            let target = if is_database { Simulated::new(seed) } else { after.clone() };
+            let report = onto(&target).unwrap_or_else(|error| panic!("{story}: {error}"));
+            let volume = if is_database { after } else { target };
+            Repaired { volume, report }.compare(&world.history, true, &story);
+            *if is_database { &mut whole } else { &mut again } += 1;
+        }
+        if made.is_ok() {
+            break;
+        }
+    }
+    assert!(again > 20 && whole > 0, "{again} begun anew, {whole} whole");
+}
+
 #[test]
 fn reads_that_fail_are_damage() {
     let world = World::new(28, Shape { has_films: false, ..SHAPE });
