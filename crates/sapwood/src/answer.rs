@@ -5,6 +5,7 @@
 //! 2. Wakers are woken and dropped without the lock: they are code of the user.
 
 use crate::error::{Error, Result};
+use crate::health::quietly;
 use crate::lock_order::{RankedMutex, rank};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -22,6 +23,18 @@ pub(crate) struct Answer<T>(Shared<T>);
 
 /// The side that answers.
 pub(crate) struct Giver<T>(Shared<T>);
+
+/// Wakes the task whose answer is there.
+pub(crate) struct Wake(Option<Waker>);
+
+impl Wake {
+    pub fn wake(self) {
+        if let Some(waker) = self.0 {
+            // Others wait for answers of the same thread, which may be panicking already.
+            quietly(|| waker.wake());
+        }
+    }
+}
 
 impl<T> Answer<T> {
     /// An answer that has not been given yet.
@@ -53,7 +66,7 @@ impl<T> Answer<T> {
 
 impl<T> Giver<T> {
     pub fn give(self, result: Result<T>) {
-        self.answer(result);
+        self.put(result).wake();
     }
 
     /// Whether a future still waits for it.
@@ -61,21 +74,27 @@ impl<T> Giver<T> {
         Arc::strong_count(&self.0) > 1
     }
 
-    fn answer(&self, result: Result<T>) {
+    /// The same, but what is returned wakes the task.
+    pub fn put(self, result: Result<T>) -> Wake {
+        self.fill(result)
+    }
+
+    fn fill(&self, result: Result<T>) -> Wake {
         let mut slot = self.0.lock();
         if !matches!(*slot, Slot::Waiting(_)) {
-            return;
+            return Wake(None);
         }
         let before = std::mem::replace(&mut *slot, Slot::Given(result));
         drop(slot);
-        if let Slot::Waiting(Some(waker)) = before {
-            waker.wake();
+        match before {
+            Slot::Waiting(waker) => Wake(waker),
+            _ => Wake(None),
         }
     }
 }
 
 impl<T> Drop for Giver<T> {
     fn drop(&mut self) {
-        self.answer(Err(Error::panicked("that works for a waiting task")));
+        self.fill(Err(Error::panicked("that works for a waiting task"))).wake();
     }
 }

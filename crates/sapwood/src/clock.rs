@@ -40,6 +40,11 @@ impl Clock {
         Self { source, latest: AtomicU64::new(latest) }
     }
 
+    /// It does not go back behind `latest` either.
+    pub fn not_before(&self, latest: u64) {
+        self.latest.fetch_max(latest, Relaxed);
+    }
+
     /// The time now.
     pub fn now(&self) -> u64 {
         let now = millis((self.source)());

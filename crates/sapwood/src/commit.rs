@@ -192,8 +192,8 @@ impl CommitPipeline {
 
     /// Tries to commit a batch. Returns it if the disk was full.
     fn try_commit(&self, pending: PendingBatch) -> (Result<()>, Option<PendingBatch>) {
-        if self.queues.turn.is_mine() {
-            // Leaders may be waiting for the turn to end.
+        if self.queues.turn.is_mine() || (pending.is_sync() && self.queues.turn.is_others()) {
+            // Leaders may be waiting for the turn to end, which syncs need not.
             return self.commit_alone(pending);
         }
         if !pending.is_durable() {

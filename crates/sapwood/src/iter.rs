@@ -80,7 +80,6 @@ pub(crate) trait Host: Send + Sync {
 /// ```
 #[must_use = "iterators do nothing until they are used"]
 pub struct Range {
-    host: Arc<dyn Host>,
     /// Of the host, which a record's way should not lead through.
     current: Arc<CurrentState>,
     state: Arc<State>,
@@ -99,6 +98,8 @@ pub struct Range {
     /// The record lent last, if the tree walk does not hold it.
     lent: (Bytes, Bytes),
     values: StoredValues,
+    /// Dropped last: closing gives back the space of what no state has any more.
+    host: Arc<dyn Host>,
 }
 
 impl Range {

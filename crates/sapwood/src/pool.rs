@@ -17,6 +17,7 @@
 use crate::error::{Error, Result};
 use crate::lock_order::{RankedGuard, RankedMutex, rank};
 use crate::watchdog;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar};
@@ -96,6 +97,37 @@ impl Work for Detached {
     }
 }
 
+/// What follows work that is polled for: it tells the one that polls, in code of the user, who may give up its task there. So the work has ended
+/// then: a task that is given up waits for work that runs, also in the same thread. Not called if the task was given up before.
+#[cfg(feature = "async")]
+pub(crate) type Behind = Box<dyn FnOnce() + Send>;
+
+/// Work that is polled for.
+#[cfg(feature = "async")]
+struct Polled(Arc<Job<Behind>>);
+
+#[cfg(feature = "async")]
+impl Work for Polled {
+    fn run(&self) {
+        if !self.0.run_if_waiting(self.0.progress.lock()) {
+            return;
+        }
+        let ended = std::mem::replace(&mut *self.0.progress.lock(), Progress::Over);
+        if let Progress::Ended(Ok(behind)) = ended {
+            let _ = catch_unwind(AssertUnwindSafe(behind));
+        }
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.0.is_waiting()
+    }
+}
+
+/// The result of work that may panic.
+pub(crate) fn caught<T>(name: &'static str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(Error::panicked(name)))
+}
+
 /// When a thread begins detached work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Begun {
@@ -136,15 +168,19 @@ impl<T: Send> Work for Job<T> {
 }
 
 impl<T> Job<T> {
-    fn run_if_waiting(&self, mut progress: RankedGuard<'_, rank::Task, Progress<T>>) {
+    /// Returns whether it was run here.
+    fn run_if_waiting(&self, mut progress: RankedGuard<'_, rank::Task, Progress<T>>) -> bool {
         if !matches!(*progress, Progress::Waiting(_)) {
-            return;
+            return false;
         }
-        let Progress::Waiting(work) = std::mem::replace(&mut *progress, Progress::Running) else { return };
+        let Progress::Waiting(work) = std::mem::replace(&mut *progress, Progress::Running) else {
+            return false;
+        };
         drop(progress);
-        let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(Error::panicked(self.name)));
+        let result = caught(self.name, work);
         *self.progress.lock() = Progress::Ended(result);
         self.ended.notify_all();
+        true
     }
 
     /// Waits until it no longer runs.
@@ -200,6 +236,11 @@ impl Pool {
         self.shared.state.lock().threads.len()
     }
 
+    /// Whether the thread that calls is one of its own.
+    pub fn is_own_thread(&self) -> bool {
+        POOL.get() == Arc::as_ptr(&self.shared).addr()
+    }
+
     /// Whether it may have threads at all.
     pub fn has_threads(&self) -> bool {
         self.shared.threads_max > 0
@@ -220,16 +261,24 @@ impl Pool {
         task
     }
 
-    /// Like [`Pool::submit`], for work that is polled for and not waited for: it runs on a thread, or in this one if there is none.
+    /// Submits work that is polled for and not waited for: a thread runs it, or this one if there is none.
     #[cfg(feature = "async")]
-    pub fn submit_or_run<T: Send + 'static>(
+    pub fn submit_polled(
         &self,
         name: &'static str,
-        work: impl FnOnce() -> Result<T> + Send + 'static,
-    ) -> Task<T> {
-        let task = self.submit(name, work);
-        if self.shared.state.lock().threads.is_empty() {
-            task.help();
+        work: impl FnOnce() -> Behind + Send + 'static,
+    ) -> Task<Behind> {
+        let task = Task::new(name, move || Ok(work()));
+        let polled = Arc::new(Polled(Arc::clone(&task.job)));
+        let mut has_thread = false;
+        if self.has_threads() {
+            let mut state = self.shared.state.lock();
+            state.forget_begun_of_many();
+            self.give(&mut state, Arc::clone(&polled) as Arc<dyn Work>);
+            has_thread = !state.threads.is_empty();
+        }
+        if !has_thread {
+            polled.run();
         }
         task
     }
@@ -266,6 +315,18 @@ impl Pool {
             state.waiting.pop_back();
             Begun::Never
         }
+    }
+
+    /// Queues detached work behind what waits for the thread of this pool that calls. Returns `false`, and queues nothing, if nothing waits.
+    #[cfg(feature = "async")]
+    pub fn submit_behind(&self, work: impl FnOnce() + Send + 'static) -> bool {
+        let mut state = self.shared.state.lock();
+        state.forget_begun_of_many();
+        if state.is_closed || state.waiting.is_empty() {
+            return false;
+        }
+        self.give(&mut state, Arc::new(Detached(RankedMutex::new(Some(Box::new(work))))));
+        true
     }
 
     /// Submits work if a thread is free for it now.
@@ -340,9 +401,15 @@ impl<T: Send + 'static> Task<T> {
     }
 }
 
+thread_local! {
+    /// The pool that this thread is of, as an address that is only compared.
+    static POOL: Cell<usize> = const { Cell::new(0) };
+}
+
 impl Shared {
     /// What a thread does.
     fn run(&self) {
+        POOL.set(std::ptr::from_ref(self).addr());
         let mut state = self.state.lock();
         loop {
             if let Some(work) = state.waiting.pop_front() {

@@ -3,6 +3,7 @@
 //!
 //! A report gives the time since the one before it. Invariant: a thread that was waked looks again at what it waits for, whatever waked it.
 
+use crate::health::quietly;
 use crate::lock_order::RankedGuard;
 use std::sync::Condvar;
 use std::time::{Duration, Instant};
@@ -54,7 +55,7 @@ fn report(what: &'static str) -> impl FnMut(Duration) {
     move |waited| {
         let thread = std::thread::current();
         let thread = thread.name().unwrap_or("without a name");
-        tracing::warn!(target: "sapwood::watchdog", thread, ?waited, "waits for {what}");
+        quietly(|| tracing::warn!(target: "sapwood::watchdog", thread, ?waited, "waits for {what}"));
     }
 }
 

@@ -157,6 +157,10 @@ impl CommitPipeline {
         if let Err(error) = self.health.check_process() {
             return callback(Err(error));
         }
+        if self.queues.turn.is_mine() {
+            // The thread that syncs may sleep behind a leader who waits for the turn to end.
+            return callback(self.sync_until(seq));
+        }
         let mut waits = self.durable_waits.waits.lock();
         if !self.durable_waits.is_durable(seq) {
             self.begin_syncer(&mut waits, seq);

@@ -101,7 +101,9 @@ impl CommitPipeline {
     ) -> Result<()> {
         let is_newer = |keyspace: &KeyspaceId| log.ingested.is_behind(*keyspace, validation.ingested);
         if let Some(keyspace) = validation.reads.keyspaces().find(is_newer) {
-            return Err(self.conflict(validation, Some(keyspace), ConflictReason::Ingested));
+            let is_there = self.state.load().version.trees.contains(&keyspace);
+            let reason = if is_there { ConflictReason::Ingested } else { ConflictReason::Dropped };
+            return Err(self.conflict(validation, Some(keyspace), reason));
         }
         if self.state.visible() > validation.since {
             let found = self.history.check(&validation.reads, validation.since);

@@ -56,6 +56,11 @@ impl Tasks {
         }
     }
 
+    /// Whether the thread that calls is one of these.
+    pub fn is_own_thread(&self) -> bool {
+        self.readers.is_own_thread() || self.writers.is_own_thread()
+    }
+
     /// Ends the threads, after what waits. The reader is closed before, so that reads end with an error.
     pub fn close(&self) {
         self.readers.close();

@@ -4,7 +4,7 @@
 use crate::background::removals::waits_for_space;
 use crate::db::batch::Batch;
 use crate::db::check::Checked;
-use crate::db::create_keyspaces::Creation;
+use crate::db::create_keyspaces::{Creation, Named};
 use crate::db::engine::Engine;
 use crate::db::follow::{self, Follower};
 use crate::db::keyspace::Keyspace;
@@ -23,6 +23,7 @@ use crate::iter::Host;
 use crate::lock_order::{RankedMutex, rank};
 use crate::pool::Task;
 use crate::stats::Stats;
+use crate::version::Version;
 use psync::{Lock, Volume};
 use std::path::Path;
 use std::sync::Arc;
@@ -180,11 +181,11 @@ impl Database {
     ) -> Result<Vec<Keyspace>> {
         self.handle.engine.health.check_process()?;
         let names: Vec<Arc<str>> = names.into_iter().map(|name| name.as_ref().into()).collect();
-        let found = self.handle.creation.find_or_create(&self.handle.engine, &names)?;
-        let version = Arc::clone(&self.handle.engine.state.load().version);
+        let find = || self.handle.creation.find_or_create(&self.handle.engine, &names);
+        let (version, found) = self.handle.find_there(find)?;
         let keyspaces = found.into_iter().map(|(id, name)| {
             check_ordinary(&version, id)?;
-            Ok(Keyspace::new(Arc::clone(&self.handle), id, name))
+            Ok(Keyspace::in_version(Arc::clone(&self.handle), &version, id, name))
         });
         keyspaces.collect()
     }
@@ -509,11 +510,36 @@ impl Handle {
         })
     }
 
+    /// Keyspaces that `find` finds, and a version that has all of them: it is asked again if one was dropped or replaced meanwhile.
+    pub(super) fn find_there(
+        &self,
+        find: impl Fn() -> Result<Vec<Named>>,
+    ) -> Result<(Arc<Version>, Vec<Named>)> {
+        let mut gone = None;
+        loop {
+            let named = find()?;
+            let version = Arc::clone(&self.engine.state.load().version);
+            let Some((id, name)) = named.iter().find(|(id, _)| !version.trees.contains(id)) else {
+                return Ok((version, named));
+            };
+            if gone.replace(*id) == Some(*id) {
+                return Err(Error::KeyspaceDropped { name: name.to_string() });
+            }
+            // Until whoever drops it has forgotten its name too.
+            drop(self.creation.turn.lock());
+        }
+    }
+
     fn close(&self) -> Result<()> {
         self.engine.health.check_process()?;
         // Held until the end: of two that close at the same time, the second must not let others open the
         // database while the first still gives space back that they would take.
-        let mut lock = self.lock.lock();
+        let mut lock = match self.lock.try_lock() {
+            Some(lock) => lock,
+            // A callback, say: whoever is closing it waits for this thread.
+            None if self.engine.is_own_thread() => return Ok(()),
+            None => self.lock.lock(),
+        };
         self.engine.flush.stop();
         if let Some(follower) = &self.follower {
             follower.stop();

@@ -23,7 +23,8 @@ impl Creation {
         let _turn = self.turn.lock();
         let Some((id, _)) = self.find_shown(engine, name) else { return Ok(false) };
         let mut edit = Edit { dropped: with_chunks(&engine.state.load().version, id), ..Edit::default() };
-        engine.note_events(&mut edit, None)?;
+        // Which may have to make commits durable.
+        engine.space.with_reserve(|| engine.note_events(&mut edit, None))?;
         // Transactions that have read of it are validated before that, or conflict.
         let _shown = engine.commits.show_ingested(id);
         let with = PublishContext { trees: TreesChange::Grown, ..PublishContext::default() };
@@ -38,6 +39,9 @@ impl Creation {
         check_name(to)?;
         let _turn = self.turn.lock();
         let (id, _) = self.find_shown(engine, from).ok_or_else(|| self.no_keyspace(engine, from))?;
+        if from == to {
+            return Ok(());
+        }
         if self.find_existing(engine, to).is_some() {
             let reason = "there is a keyspace of this name";
             return Err(Error::BadName { name: to.into(), reason });
@@ -114,10 +118,11 @@ impl Database {
         if engine.health.is_closed() {
             return Err(Error::Closed);
         }
-        let found = self.handle.creation.find_shown(engine, name);
-        let Some((id, name)) = found else { return Ok(None) };
-        check_ordinary(&engine.state.load().version, id)?;
-        Ok(Some(Keyspace::new(Arc::clone(&self.handle), id, name)))
+        let find = || Ok(self.handle.creation.find_shown(engine, name).into_iter().collect());
+        let (version, found) = self.handle.find_there(find)?;
+        let Some((id, name)) = found.into_iter().next() else { return Ok(None) };
+        check_ordinary(&version, id)?;
+        Ok(Some(Keyspace::in_version(Arc::clone(&self.handle), &version, id, name)))
     }
 
     /// Drops a keyspace with all its records, durably. Returns whether there was one. It takes a sync or two, however many
@@ -216,8 +221,8 @@ impl Keyspace {
     /// # Ok(()) }
     /// ```
     pub fn metadata(&self) -> Result<Vec<u8>> {
-        self.check_there()?;
         let state = self.handle().engine.state.load();
+        state.version.check_there(self.id()).map_err(|error| self.named(error))?;
         let tree = state.version.trees.get(&self.id());
         Ok(tree.and_then(|tree| tree.metadata.as_ref()).map(|metadata| metadata.to_vec()).unwrap_or_default())
     }
@@ -246,9 +251,66 @@ impl Keyspace {
 #[cfg(test)]
 mod tests {
     use crate::reserve::FILE;
-    use crate::{Database, Durability};
+    use crate::{Database, Durability, Error};
     use psync::{Simulated, Volume};
     use std::sync::Arc;
+
+    /// A handle that was made while its keyspace was dropped took records that expire for plain ones, where a snapshot still had them.
+    #[test]
+    fn a_handle_is_of_the_version_that_has_its_keyspace() {
+        let db =
+            Database::builder().memory(4 << 20).background_threads(0).open_on(Arc::new(Simulated::new(1)));
+        let db = db.unwrap();
+        let expiring = crate::KeyspaceOptions::new().expiring();
+        db.keyspace_with("main", expiring).unwrap().insert("k", "value").unwrap();
+        let found = db.handle.creation.find_shown(&db.handle.engine, "main").unwrap();
+        let snapshot = db.snapshot();
+        db.drop_keyspace("main").unwrap();
+        let refused = db.handle.find_there(|| Ok(vec![found.clone()]));
+        assert!(matches!(refused, Err(Error::KeyspaceDropped { name }) if name == "main"));
+        let asked = std::cell::Cell::new(0);
+        let (_, there) = db
+            .handle
+            .find_there(|| {
+                asked.set(asked.get() + 1);
+                if asked.get() == 1 { Ok(vec![found.clone()]) } else { Ok(Vec::new()) }
+            })
+            .unwrap();
+        assert!(there.is_empty());
+        assert_eq!(snapshot.get(&snapshot.keyspaces()[0], "k").unwrap().unwrap(), "value");
+    }
+
+    #[test]
+    fn a_keyspace_may_get_the_name_that_it_has() {
+        let db =
+            Database::builder().memory(4 << 20).background_threads(0).open_on(Arc::new(Simulated::new(1)));
+        let db = db.unwrap();
+        db.keyspace("main").unwrap().insert("k", "value").unwrap();
+        db.rename_keyspace("main", "main").unwrap();
+        db.replace_keyspace("main", "main").unwrap();
+        assert!(db.keyspace("main").unwrap().contains("k").unwrap());
+        assert!(matches!(db.rename_keyspace("other", "other"), Err(Error::NoKeyspace { .. })));
+    }
+
+    /// Commits that had to become durable before the drop is told to the change feed had no space, although the drop has the reserve.
+    #[test]
+    fn a_keyspace_is_dropped_on_a_full_disk_where_commits_are_not_durable_yet() {
+        let volume = Simulated::new(1);
+        let builder = Database::builder().memory(4 << 20).background_threads(0).keep_changes(1 << 20);
+        let db = builder.open_on(Arc::new(volume.clone()) as Arc<dyn Volume>).unwrap();
+        let keyspace = db.keyspace("main").unwrap().with_durability(Durability::None);
+        db.keyspace("other").unwrap().insert("k", "value").unwrap();
+        db.flush().unwrap();
+        for capacity in 0..40 {
+            keyspace.insert([capacity], vec![7; 3000]).unwrap();
+        }
+        db.handle.engine.space.reclaim(0);
+        while db.handle.engine.space.kept_log.give_up_oldest(&volume) {}
+        volume.set_capacity(volume.used());
+        let log = crate::reserve::FILE;
+        assert!(volume.list().unwrap().iter().any(|entry| entry.name == log), "there is a reserve");
+        assert!(db.drop_keyspace("other").unwrap());
+    }
 
     /// The log that is kept for the change feed stayed where it was, and edits of keyspaces were refused beside it; so was opening.
     #[test]

@@ -90,6 +90,15 @@ pub(crate) struct EngineInit {
 }
 
 impl Engine {
+    /// Whether the thread that calls is one of those that the database has started.
+    pub fn is_own_thread(&self) -> bool {
+        #[cfg(feature = "async")]
+        if self.tasks.is_own_thread() {
+            return true;
+        }
+        self.pool.is_own_thread()
+    }
+
     pub fn new(init: EngineInit) -> Self {
         let EngineInit {
             path,

@@ -409,6 +409,8 @@ fn show(engine: &Engine, now: &State, (active, version, until): (Arc<Opq>, Arc<V
     records.serve(now.number + 1);
     records.remove_all(|_, _| true);
     let number = now.number + 2;
+    // What the writer has seen expire is there no more, whatever this clock says.
+    engine.clock.not_before(version.clock);
     engine.state.empty_ranges.forget_while(|| {
         engine.state.replace_up_to(until, |state| State {
             number,

@@ -33,12 +33,13 @@ fn too_large(len: u64, max: u64) -> Error {
 
 impl Engine {
     /// Ingests records whose keys ascend and are greater than `last`, the keyspace's last key. `last` is called
-    /// once the writer lock is held, when nothing else can be flushed. Returns the number of records.
+    /// once the writer lock is held, when nothing else can be flushed. A record whose value is an error ends it with that. Returns the number
+    /// of records.
     pub fn ingest(
         &self,
         keyspace: KeyspaceId,
         last: impl Fn() -> Result<Option<Bytes>>,
-        mut records: impl Iterator<Item = (Bytes, Bytes)>,
+        mut records: impl Iterator<Item = (Bytes, Result<Bytes>)>,
     ) -> Result<u64> {
         for _ in 0..FLUSHES {
             self.commits.flush_all()?;
@@ -49,8 +50,7 @@ impl Engine {
                 if self.state.load().queues().any(|queue| queue.has_any(keyspace, above)) {
                     return Ok(None);
                 }
-                let mut sorted =
-                    Sorted { last, count: 0, bytes: 0, value_max: self.shares.value, failed: None };
+                let mut sorted = Sorted { last, count: 0, bytes: 0, failed: None };
                 self.ingest_sorted(writer, keyspace, &mut sorted, &mut records).map(Some)
             })?;
             if let Some(count) = ingested {
@@ -83,12 +83,15 @@ impl Engine {
     }
 
     /// Adds records behind all others of a keyspace, or nearly so: keys ascend, and no commit changes any of them before this
-    /// returns. Nothing is flushed for it. All of them become visible and durable in one step, or none do.
+    /// returns. Nothing is flushed for it. A full disk takes what is kept for other work. All of them become visible and durable in one step, or none do.
     pub fn ingest_beside(&self, keyspace: KeyspaceId, records: Vec<(Bytes, Bytes)>) -> Result<()> {
         let (Some((first, _)), Some((last, _))) = (records.first().cloned(), records.last().cloned()) else {
             return Ok(());
         };
-        self.write_tree(keyspace, |writer| self.add_beside(writer, keyspace, (first, last), records))
+        let add = |writer: &mut Writer| {
+            self.add_beside(writer, keyspace, (first.clone(), last.clone()), records.iter().cloned())
+        };
+        self.space.with_kept_space(|| self.write_tree(keyspace, add))
     }
 
     fn add_beside(
@@ -96,7 +99,7 @@ impl Engine {
         writer: &mut Writer,
         keyspace: KeyspaceId,
         (first, last): (Bytes, Bytes),
-        records: Vec<(Bytes, Bytes)>,
+        records: impl Iterator<Item = (Bytes, Bytes)>,
     ) -> Result<()> {
         // No log area may be above the leaves that change.
         let mut from = Some(first);
@@ -107,7 +110,7 @@ impl Engine {
         // A drop waits for no writer. From here on the nodes go with the tree.
         base.check_there(keyspace)?;
         let mut builder = VersionBuilder::begin(base, &self.pager, writer);
-        let mut records = records.into_iter().peekable();
+        let mut records = records.peekable();
         bupdate(&mut builder, keyspace, &mut records, self.shares.node_len)?;
         let list = builder.edit_mut().lists_len();
         // Opening copies the manifest, with this list in it.
@@ -121,7 +124,7 @@ impl Engine {
         writer: &mut Writer,
         keyspace: KeyspaceId,
         sorted: &mut Sorted,
-        records: impl Iterator<Item = (Bytes, Bytes)>,
+        records: impl Iterator<Item = (Bytes, Result<Bytes>)>,
     ) -> Result<u64> {
         // Leaves that are about to be rewritten must have no log area above them: the last leaf, and leaves
         // whose records behind it were removed.
@@ -157,37 +160,35 @@ impl Engine {
     }
 }
 
-/// Checks the records: key order, lengths and total size.
+/// Checks the records: keys, their order, and total size.
 struct Sorted {
     last: Option<Bytes>,
     count: u64,
     bytes: u64,
-    value_max: usize,
     failed: Option<Error>,
 }
 
 impl Sorted {
     /// Returns the record, or `None` if it is invalid; `failed` then holds the error.
-    fn check(&mut self, key: Bytes, value: Bytes) -> Option<(Bytes, Bytes)> {
-        self.bytes += (key.len() + value.len()) as u64;
-        let checked = if let Err(error) = check_key(&key) {
-            Err(error)
-        } else if value.len() > self.value_max {
-            Err(Error::ValueTooLong { len: value.len(), max: self.value_max })
-        } else if self.last.as_ref().is_some_and(|last| *last >= key) {
-            Err(Error::NotSorted { record: self.count })
-        } else if self.bytes > MAX {
-            Err(too_large(self.bytes, MAX))
-        } else {
-            Ok(())
-        };
-        if let Err(error) = checked {
-            self.failed = Some(error);
-            return None;
+    fn check(&mut self, key: Bytes, value: Result<Bytes>) -> Option<(Bytes, Bytes)> {
+        let checked = check_key(&key).and(value).and_then(|value| {
+            self.bytes += (key.len() + value.len()) as u64;
+            if self.last.as_ref().is_some_and(|last| *last >= key) {
+                return Err(Error::NotSorted { record: self.count });
+            }
+            if self.bytes > MAX { Err(too_large(self.bytes, MAX)) } else { Ok(value) }
+        });
+        match checked {
+            Ok(value) => {
+                self.count += 1;
+                self.last = Some(key.clone());
+                Some((key, value))
+            }
+            Err(error) => {
+                self.failed = Some(error);
+                None
+            }
         }
-        self.count += 1;
-        self.last = Some(key.clone());
-        Some((key, value))
     }
 }
 
@@ -198,6 +199,29 @@ mod tests {
     use psync::Simulated;
     use std::sync::Arc;
     use std::time::Duration;
+
+    /// Where values are merged a few bytes fewer are allowed, and ingestion took more: the next merge failed, and its failure was stored.
+    #[test]
+    fn values_are_as_long_as_those_that_are_inserted() {
+        let db = Database::builder().memory(4 << 20).background_threads(0);
+        let db = db.open_on(Arc::new(Simulated::new(1))).unwrap();
+        let merging = crate::KeyspaceOptions::new().merge(crate::merge::Max);
+        let expiring = crate::KeyspaceOptions::new().expiring();
+        for (name, options) in [("plain", Default::default()), ("merged", merging), ("expiring", expiring)] {
+            let keyspace = db.keyspace_with(name, options).unwrap();
+            let Err(Error::ValueTooLong { max, .. }) = keyspace.insert("k", vec![9; 1 << 20]) else {
+                panic!("{name}: no limit");
+            };
+            let refused = keyspace.ingest([("k", vec![9; max + 1])]);
+            let is_it = |len: usize, most: usize| (len, most) == (max + 1, max);
+            assert!(
+                matches!(refused, Err(Error::ValueTooLong { len, max }) if is_it(len, max)),
+                "{name}: {refused:?}"
+            );
+            assert_eq!(keyspace.ingest([("k", vec![9; max])]).unwrap(), 1);
+            assert_eq!(keyspace.get("k").unwrap().unwrap().len(), max);
+        }
+    }
 
     /// The last record is removed while an ingestion waits for the writer: what it brought at this key was acknowledged, and never seen.
     #[test]

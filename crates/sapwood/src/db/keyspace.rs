@@ -1,6 +1,6 @@
 //! A keyspace: a named, ordered map from keys to values, with a tree of its own.
 
-use crate::db::batch::{Batch, check_key};
+use crate::db::batch::{Batch, check_key, check_value};
 use crate::db::database::Handle;
 use crate::db::explain::Explanation;
 use crate::db::key_bounds::KeyBounds;
@@ -40,12 +40,8 @@ pub struct Keyspace {
 }
 
 impl Keyspace {
-    pub(crate) fn new(handle: Arc<Handle>, id: KeyspaceId, name: Arc<str>) -> Self {
-        let version = Arc::clone(&handle.engine.state.load().version);
-        Self::in_version(handle, &version, id, name)
-    }
-
-    /// The same of a keyspace that a version has.
+    /// A handle of a keyspace that the version has. How its records are stored is known of that alone: a handle of a keyspace that was
+    /// dropped meanwhile would take expiring records for plain ones, where a snapshot still has them.
     pub(super) fn in_version(handle: Arc<Handle>, version: &Version, id: KeyspaceId, name: Arc<str>) -> Self {
         let engine = &handle.engine;
         let tree = version.trees.get(&id);
@@ -219,9 +215,13 @@ impl Keyspace {
         &self,
         records: impl IntoIterator<Item = (K, V)>,
     ) -> Result<u64> {
-        let (stamp, values) = (self.default_stamp(), self.values.clone());
         let copy = Bytes::copy_from_slice;
-        let record = |(key, value): (K, V)| (copy(key.as_ref()), copy(&values.stored(stamp, value.as_ref())));
+        // Each lives as long from when it is taken: there may be gigabytes of them, from a slow source.
+        let stored = |value: &[u8]| {
+            check_value(self, value)?;
+            Ok(copy(&self.values.stored(self.default_stamp(), value)))
+        };
+        let record = |(key, value): (K, V)| (copy(key.as_ref()), stored(value.as_ref()));
         let records = records.into_iter().map(record);
         // Of the key alone: the record may be one that cannot be merged.
         let last = || {
@@ -499,8 +499,8 @@ impl Keyspace {
     pub fn range_estimate(&self, bounds: impl KeyBounds) -> Result<RangeEstimate> {
         let engine = &self.handle.engine;
         engine.health.check_process()?;
-        self.check_there()?;
         let state = engine.state.load_full();
+        state.version.check_there(self.id).map_err(|error| self.named(error))?;
         let Some((from, to)) = range_between(bounds.start(), bounds.end())? else {
             return Ok(RangeEstimate { records: 0, bytes: 0 });
         };

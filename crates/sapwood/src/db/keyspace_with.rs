@@ -114,8 +114,10 @@ impl Database {
             return self.keyspace(name);
         }
         options.check()?;
-        let (id, name) = self.handle.creation.find_or_create_with(&self.handle.engine, name, &options)?;
-        Ok(Keyspace::new(Arc::clone(&self.handle), id, name))
+        let find = || self.handle.creation.find_or_create_with(&self.handle.engine, name, &options);
+        let (version, found) = self.handle.find_there(|| Ok(vec![find()?]))?;
+        let (id, name) = found.into_iter().next().ok_or(Error::Closed)?;
+        Ok(Keyspace::in_version(Arc::clone(&self.handle), &version, id, name))
     }
 }
 
@@ -135,8 +137,8 @@ impl Keyspace {
     pub fn options(&self) -> Result<KeyspaceOptions> {
         let engine = &self.handle().engine;
         engine.health.check_process()?;
-        self.check_there()?;
         let state = engine.state.load();
+        state.version.check_there(self.id()).map_err(|error| self.named(error))?;
         let tree = state.version.trees.get(&self.id());
         Ok(tree.map_or_else(KeyspaceOptions::default, KeyspaceOptions::of))
     }
@@ -248,7 +250,7 @@ mod tests {
             if !std::mem::replace(&mut has_begun, true) {
                 drop_it();
             }
-            (Bytes::copy_from_slice(&key), Bytes::from(value))
+            (Bytes::copy_from_slice(&key), Ok(Bytes::from(value)))
         });
         engine.ingest(keyspace.id(), || Ok(None), records).unwrap();
         assert!(engine.state.load().version.dropped.contains(&keyspace.id()));

@@ -103,7 +103,7 @@ impl Pending {
     ///
     /// A background thread calls `f`, without any lock, one callback after another in the order of the commits; so `f` should be
     /// short. It may use the database, and drop or close it. If the commit is durable already, or no background thread is free,
-    /// `f` is called before this returns. A panic of `f` in a background thread is printed, and harms nothing.
+    /// or it was made within [`transact`](crate::Database::transact), `f` may be called before this returns. A panic of `f` in a background thread is printed, and harms nothing.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {

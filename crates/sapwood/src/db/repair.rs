@@ -288,6 +288,7 @@ impl<'p> Repair<'p> {
         Plan::refuse_nothing(&*old)?;
         let _lock = lock(&*old, LockKind::Shared)?;
         let plan = Plan::of(&*old, self.key.as_ref())?;
+        plan.version.check_compression()?;
         let volume = open()?;
         if old.describe() == volume.describe() && matches!(self.of, OldDatabase::Path(_)) {
             return Err(Error::NotEmpty {
@@ -331,7 +332,6 @@ fn repair(
     memory: u64,
     reporter: &mut Reporter<'_>,
 ) -> Result<RepairReport> {
-    plan.version.check_compression()?;
     let mut losses = Losses::default();
     plan.damage.iter().for_each(|error| losses.note(error.clone()));
     let frames = Frames::new(0);

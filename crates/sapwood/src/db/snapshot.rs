@@ -45,9 +45,10 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone)]
 pub struct Snapshot {
-    pub(super) handle: Arc<Handle>,
     pub(super) state: Arc<State>,
     pub(super) seq: SeqNo,
+    /// Dropped last: closing gives back the space of what no state has any more.
+    pub(super) handle: Arc<Handle>,
 }
 
 impl Snapshot {

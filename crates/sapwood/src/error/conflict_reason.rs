@@ -23,6 +23,8 @@ pub enum ConflictReason {
     Changed,
     /// Records were ingested into the keyspace since it was read.
     Ingested,
+    /// The keyspace was dropped, or replaced by another one, since it was read.
+    Dropped,
     /// The transaction was open for so long that it is not known any more what was changed since it began: shorter
     /// transactions help, and [`Database::transact`](crate::Database::transact).
     TooOld,
@@ -33,6 +35,7 @@ impl std::fmt::Display for ConflictReason {
         f.write_str(match self {
             Self::Changed => "another commit has changed what it read",
             Self::Ingested => "records were ingested into a keyspace that it read",
+            Self::Dropped => "a keyspace that it read was dropped",
             Self::TooOld => "so much was written since it began that conflicts cannot be told any more",
         })
     }

@@ -11,7 +11,7 @@
 use crate::answer::Answer;
 use crate::error::{Error, Result};
 use crate::iter::{Host, Range};
-use crate::pool::Task;
+use crate::pool::{Behind, Task, caught};
 use crate::value::{Key, Value};
 use futures_core::Stream;
 use std::pin::Pin;
@@ -62,7 +62,7 @@ pub struct RangeStream<I = Range> {
 enum State<I> {
     Idle(Box<I>),
     /// The task's drop waits; so the range is dropped by the stream.
-    Reading(Task<()>, Answer<Portion<I>>),
+    Reading(Task<Behind>, Answer<Portion<I>>),
     Over,
 }
 
@@ -144,9 +144,10 @@ impl<I: Iterator<Item = Result<(Key, Value)>> + Send + 'static> Stream for Range
                     let (answer, giver) = Answer::new();
                     let count = this.portion;
                     this.portion = (2 * count).min(PORTION_MAX);
-                    let task = this.host.readers().submit_or_run("a range of a task", move || {
-                        giver.give(Ok(take(range, count)));
-                        Ok(())
+                    let name = "a range of a task";
+                    let task = this.host.readers().submit_polled(name, move || {
+                        let wake = giver.put(caught(name, || Ok(take(range, count))));
+                        Box::new(|| wake.wake())
                     });
                     this.state = State::Reading(task, answer);
                 }

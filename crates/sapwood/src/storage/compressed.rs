@@ -26,6 +26,8 @@ use crate::encryption::Encryption;
 use crate::storage::dictionary::{Dictionaries, Dictionary, Training};
 use crate::storage::encrypted;
 use crate::storage::frames::Frames;
+#[cfg(not(feature = "zstd"))]
+use crate::storage::node::UNSUPPORTED;
 use crate::storage::node::{self, HEADER, Header, NODE_LEN_MAX, Name, Node, Refusal, refuse};
 use crate::storage::packed::{pack, unpack};
 use crate::storage::sample_room::{SampleRoom, SharedTraining};
@@ -83,6 +85,14 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
+/// Runs work with this thread's working memory. At the thread's end that may be gone already, and a destructor still use a database.
+fn with_scratch<T>(work: impl FnOnce(&mut Scratch) -> T) -> T {
+    let mut scratch = SCRATCH.try_with(RefCell::take).unwrap_or_default();
+    let done = work(&mut scratch);
+    _ = SCRATCH.try_with(|kept| kept.replace(scratch));
+    done
+}
+
 /// Whether the bytes are those of a compressed node, if they are those of a node.
 pub(crate) fn is_compressed(stored: &[u8]) -> bool {
     stored.get(CODEC_AT).is_some_and(|codec| *codec != 0)
@@ -125,7 +135,7 @@ pub(crate) fn decode(
             found,
         );
     }
-    SCRATCH.with_borrow_mut(|scratch| {
+    with_scratch(|scratch| {
         scratch.decompress(stored[CODEC_AT], dictionary, &stored[HEAD..], packed)?;
         let unpacked = frames.fill(len, |bytes| {
             node::put_header(bytes, name, count, 0);
@@ -167,7 +177,10 @@ impl Scratch {
                 written.map_err(|code| zstd_safe::get_error_name(code).to_owned())
             }
             #[cfg(not(feature = "zstd"))]
-            _ => Err("this program was built without the feature `zstd`".into()),
+            _ => {
+                let found = "this program was built without the feature `zstd`";
+                return refuse(CODEC_AT, UNSUPPORTED, "LZ4", found);
+            }
         };
         match written {
             Ok(written) if written == len => Ok(()),
@@ -306,7 +319,7 @@ impl Compressor {
             self.untried.store(untried - 1, Relaxed);
             return None;
         }
-        let crc = SCRATCH.with_borrow_mut(|scratch| {
+        let crc = with_scratch(|scratch| {
             out.clear();
             out.resize(HEAD, 0);
             let (count, most) = (entries.len(), encoded.len() - encoded.len() / SAVES);

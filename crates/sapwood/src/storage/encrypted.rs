@@ -76,15 +76,15 @@ pub(crate) fn decode(
         );
     };
     let node = if compressed::is_compressed(stored) {
-        SCRATCH.with_borrow_mut(|scratch| {
-            scratch.resize(scratch.len().max(len), 0);
-            decrypt(encryption, stored, &mut scratch[..len])?;
-            let node = compressed::decode(&scratch[..len], frames, dictionaries);
-            if scratch.capacity() > KEPT {
-                *scratch = Vec::new();
-            }
-            node
-        })?
+        // It may be gone already, at the end of the thread.
+        let mut scratch = SCRATCH.try_with(RefCell::take).unwrap_or_default();
+        scratch.resize(scratch.len().max(len), 0);
+        decrypt(encryption, stored, &mut scratch[..len])?;
+        let node = compressed::decode(&scratch[..len], frames, dictionaries);
+        if scratch.capacity() <= KEPT {
+            _ = SCRATCH.try_with(|kept| kept.replace(scratch));
+        }
+        node?
     } else {
         let mut refusal = None;
         let decrypted = frames

@@ -90,8 +90,7 @@ pub(crate) struct Sealed {
 
 /// The error for a node that is not what it was when it was read.
 fn refused(id: NodeId, position: u64, refusal: Refusal) -> Error {
-    let Refusal { what, expected, found, .. } = refusal;
-    Error::corrupt(FILE, position, format!("{what} ({id})"), expected, found)
+    Refusal { at: 0, ..refusal }.of_node(FILE, position, id)
 }
 
 impl<'a> VersionBuilder<'a> {

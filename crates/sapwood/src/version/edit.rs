@@ -156,7 +156,7 @@ pub(crate) const NAME_LEN_MAX: usize = 255;
 pub(crate) const METADATA_MAX: usize = 4096;
 
 impl Edit {
-    /// Most bytes that the lists take in the payload which grow with the work: of nodes, log pieces and trees.
+    /// Most bytes that the lists take in the payload which grow with the work: of nodes, log pieces, trees and dictionaries.
     pub fn lists_len(&self) -> u64 {
         self.set.len() as u64 * NODE_IN_EDIT
             + (self.freed.len() + self.emptied.len()) as u64 * ID_IN_EDIT
@@ -165,6 +165,7 @@ impl Edit {
             + self.pieces.len() as u64 * PIECE_IN_EDIT
             + self.fences.len() as u64
             + (self.hashes.len() * KeyHash::LEN) as u64
+            + (self.dictionaries.len() * DICTIONARY_MAX) as u64
     }
 
     pub fn encode(&self, out: &mut Vec<u8>) {

@@ -55,6 +55,38 @@ fn expiring() -> KeyspaceOptions {
     KeyspaceOptions::new().expiring()
 }
 
+/// A follower's clock learned what the writer had seen when it was opened, and never again.
+#[test]
+fn nothing_comes_back_in_a_follower_whose_clock_is_set_back() {
+    let (time, volume) = (Time::new(), Simulated::new(1));
+    let db = time.open(&volume);
+    let keyspace = db.keyspace_with("main", expiring()).expect("a keyspace");
+    keyspace.insert_expiring("k", "value", after(10_000)).expect("inserts");
+    db.flush().expect("flushes");
+    let follow = || time.builder().follow(true).open_on(Arc::new(volume.clone()) as Arc<dyn Volume>);
+    let follower = follow().expect("it can be followed");
+    let seen = follower.keyspace("main").expect("a keyspace");
+    assert!(seen.contains("k").expect("sound"));
+    time.pass(20_000);
+    db.keyspace("another").expect("an edit of the manifest");
+    time.set(time.now() - 15_000);
+    follower.refresh().expect("refreshes");
+    assert!(!keyspace.contains("k").expect("sound"));
+    assert!(!seen.contains("k").expect("sound"), "the writer has seen it expire");
+}
+
+/// All records of an ingestion lived from its beginning on, however long it took.
+#[test]
+fn what_is_ingested_lives_from_when_it_is_taken() {
+    let (time, volume) = (Time::new(), Simulated::new(1));
+    let db = time.open(&volume);
+    let options = KeyspaceOptions::new().time_to_live(Duration::from_secs(60));
+    let keyspace = db.keyspace_with("main", options).expect("a keyspace");
+    let slow = ["a", "b", "c"].into_iter().inspect(|_| time.pass(40_000)).map(|key| (key, "value"));
+    assert_eq!(keyspace.ingest(slow).expect("ingests"), 3);
+    assert_eq!(keys(keyspace.iter()), ["b", "c"]);
+}
+
 fn keys(range: impl Iterator<Item = sapwood::Result<(Value, Value)>>) -> Vec<String> {
     let text = |key: &[u8]| String::from_utf8(key.to_vec()).expect("text");
     range.map(|record| text(&record.expect("sound").0)).collect()

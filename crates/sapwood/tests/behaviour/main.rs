@@ -21,4 +21,5 @@ mod shrunken;
 mod small_flush_memory;
 mod space;
 mod spans;
+mod thread_end;
 mod told;

@@ -257,6 +257,31 @@ fn threads_that_wait_join_the_group_commit() {
     });
 }
 
+/// Each waited for the other.
+#[test]
+fn a_callback_may_close_what_another_thread_closes() {
+    let builder = Database::builder().memory(4 << 20).background_threads(2);
+    let db = builder.open_on(Arc::new(Simulated::new(1))).expect("opens");
+    let keyspace = db.keyspace("main").expect("a keyspace");
+    let mut batch = db.batch();
+    batch.insert(&keyspace, "k", "value");
+    let own = db.clone();
+    let (ends, ended) = std::sync::mpsc::channel();
+    let callback = move |_| {
+        let began = std::time::Instant::now();
+        while own.keyspace_if_exists("main").is_ok() && began.elapsed().as_secs() < 10 {
+            std::thread::yield_now();
+        }
+        let _ = ends.send(own.close());
+    };
+    batch.commit_visible().expect("commits").on_durable(callback);
+    let (closes, closed) = std::sync::mpsc::channel();
+    std::thread::spawn(move || closes.send(db.close()));
+    let limit = std::time::Duration::from_secs(30);
+    ended.recv_timeout(limit).expect("it waits for whoever waits for it").expect("closes");
+    closed.recv_timeout(limit).expect("it waits for a callback that waits for it").expect("closes");
+}
+
 /// A lock that is held while a callback is called would end here, and so would a thread that waits for itself.
 #[test]
 fn a_callback_may_commit_panic_close_and_let_go_of_the_last_handle() {

@@ -33,6 +33,34 @@ fn commit(db: &Database, keyspace: &Keyspace, numbers: impl Iterator<Item = u32>
 const RECORDS: u32 = 100_000;
 const BYTES: u64 = RECORDS as u64 * 116;
 
+/// The last snapshot went when its database had been closed, and what only that had held stayed in the file.
+#[test]
+fn what_a_snapshot_held_goes_with_it_at_closing() {
+    let used = |drops_last: bool| {
+        let volume = Simulated::new(1);
+        let builder = Database::builder().memory(4 << 20).background_threads(0);
+        let db = builder.open_on(Arc::new(volume.clone())).expect("opens");
+        let keyspace = db.keyspace("main").expect("a keyspace");
+        let records = (0..20_000u32).map(|number| (number.to_be_bytes(), number.to_le_bytes().repeat(100)));
+        keyspace.ingest(records).expect("ingests");
+        let (snapshot, range) = (db.snapshot(), keyspace.iter());
+        keyspace.remove_range(..).expect("removes");
+        db.flush().expect("flushes");
+        db.compact().expect("compacts");
+        if drops_last {
+            drop((keyspace, db));
+            drop(snapshot);
+            drop(range);
+        } else {
+            drop((snapshot, range));
+            drop((keyspace, db));
+        }
+        volume.used()
+    };
+    let (last, first) = (used(true), used(false));
+    assert!(last < first + (1 << 20), "{last} bytes used, not {first}");
+}
+
 #[test]
 fn a_sorted_load_writes_each_byte_little_more_than_twice_and_fills_its_leaves() {
     let volume = Simulated::new(1);

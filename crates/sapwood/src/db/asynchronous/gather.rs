@@ -91,15 +91,23 @@ impl Gatherer {
         answer
     }
 
-    /// Reads one group after another while one is due.
-    fn run_groups(&self) {
+    /// Reads one group after another while one is due. What else waits for these threads has its turn between two of them: there may be groups
+    /// for as long as the database is open.
+    fn run_groups(self: &Arc<Self>) {
         let mut ended = 0;
+        let mut is_first = true;
         loop {
             let mut queue = self.queue.lock();
             queue.in_flight -= ended;
             if !queue.is_due() {
                 queue.groups -= 1;
                 return;
+            }
+            if !std::mem::take(&mut is_first) {
+                let gatherer = Arc::clone(self);
+                if self.pool.submit_behind(move || gatherer.run_groups()) {
+                    return;
+                }
             }
             // A descent reads no more at once; the rest is begun beside it.
             let count = queue.reads.len().min(self.state.pager.pio_max());

@@ -10,6 +10,7 @@ use crate::db::keyspace::Keyspace;
 use crate::db::snapshot::Snapshot;
 use crate::durability::Durability;
 use crate::error::Result;
+use crate::operation::SeqNo;
 use crate::value::Value;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -181,8 +182,8 @@ fn begin_get(snapshot: &Snapshot, keyspace: &Keyspace, key: Bytes, moment: Momen
 
 fn begin_multi_get(snapshot: Snapshot, keyspace: Keyspace, keys: Vec<Bytes>) -> Stage<Vec<Option<Value>>> {
     let handle = Arc::clone(&snapshot.handle);
-    Stage::work(&handle.engine.tasks.readers, "a multi_get of a task", move |giver| {
-        giver.give(snapshot.multi_get(&keyspace, keys));
+    Stage::work(&handle.engine.tasks.readers, "a multi_get of a task", move || {
+        snapshot.multi_get(&keyspace, keys)
     })
 }
 
@@ -193,13 +194,17 @@ pub(crate) fn begin_commit(
     commit: impl FnOnce(&CommitPipeline, Durability) -> Result<()> + Send + 'static,
 ) -> Stage<()> {
     let commits = Arc::clone(&handle.engine.commits);
-    Stage::work(&handle.engine.tasks.writers, "a commit of a task", move |giver: Giver<()>| {
-        if durability != Durability::Immediate {
-            return giver.give(commit(&commits, durability));
+    let waits = Arc::clone(&commits);
+    // What it is to wait for until it is durable.
+    let work = move || match durability {
+        Durability::Immediate => {
+            commits.commit_visible(|commits| commit(commits, Durability::Buffered)).map(Some)
         }
-        match commits.commit_visible(|commits| commit(commits, Durability::Buffered)) {
-            Ok(seq) => commits.on_durable_or_flushed(seq, Box::new(|durable| giver.give(durable))),
-            Err(error) => giver.give(Err(error)),
-        }
-    })
+        weaker => commit(&commits, weaker).map(|()| None),
+    };
+    let tell = move |visible: Result<Option<SeqNo>>, giver: Giver<()>| match visible {
+        Ok(Some(seq)) => waits.on_durable_or_flushed(seq, Box::new(|durable| giver.give(durable))),
+        done => giver.give(done.map(drop)),
+    };
+    Stage::work_and(&handle.engine.tasks.writers, "a commit of a task", work, tell)
 }

@@ -270,6 +270,109 @@ fn a_thousand_tasks_need_a_few_threads() {
     assert_eq!(db.handle.engine.tasks.writers.thread_count(), 0, "nobody commits");
 }
 
+/// Notes when a task was woken, as a number in the order of all.
+struct Woken {
+    count: Arc<AtomicUsize>,
+    at: Arc<AtomicUsize>,
+}
+
+impl std::task::Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.at.store(self.count.fetch_add(1, SeqCst), SeqCst);
+    }
+}
+
+/// Threads that had groups to read took nothing else until there was none.
+#[test]
+fn what_reads_no_single_key_waits_for_a_few_groups() {
+    let gate = Gate::new();
+    let (_db, keyspace) = cold(&gate, &builder());
+    let count = Arc::new(AtomicUsize::new(0));
+    let waker = |order: &Arc<AtomicUsize>| {
+        let woken = Arc::new(Woken { count: Arc::clone(&count), at: Arc::clone(order) });
+        Waker::from(woken)
+    };
+    let closed = gate.close();
+    let mut gets: Vec<_> = (0..1000).map(|task| keyspace.get_async(key(task * 19 + BEHIND))).collect();
+    let of_gets = waker(&Arc::default());
+    let mut context = Context::from_waker(&of_gets);
+    assert!(gets.iter_mut().all(|task| pin!(task).poll(&mut context).is_pending()));
+    let mut many = keyspace.multi_get_async((0..64).map(|number| key(number * 300 + 7)));
+    let order = Arc::new(AtomicUsize::new(usize::MAX));
+    let of_many = waker(&order);
+    assert!(pin!(&mut many).poll(&mut Context::from_waker(&of_many)).is_pending());
+    drop(closed);
+    while order.load(SeqCst) == usize::MAX {
+        std::thread::yield_now();
+    }
+    let before = order.load(SeqCst);
+    assert!(before < 700, "{before} gets were answered before");
+    block_on(many).unwrap();
+    assert!(block_on(join_all(gets)).into_iter().all(|found| found.is_ok()));
+}
+
+/// A future that its waker drops, as of an executor that has gone.
+struct Dropping<F>(Mutex<Option<F>>);
+
+impl<F: Send + 'static> std::task::Wake for Dropping<F> {
+    fn wake(self: Arc<Self>) {
+        drop(self.0.lock().take());
+    }
+}
+
+/// Its task waited for work that was waking it.
+#[test]
+fn a_future_may_be_dropped_where_it_is_woken() {
+    fn polled<F: Future + Unpin + Send + 'static>(mut future: F) {
+        let dropping = Arc::new(Dropping(Mutex::new(None)));
+        let waker = Waker::from(Arc::clone(&dropping));
+        assert!(std::pin::Pin::new(&mut future).poll(&mut Context::from_waker(&waker)).is_pending());
+        *dropping.0.lock() = Some(future);
+    }
+    let gate = Gate::new();
+    let (db, keyspace) = cold(&gate, &builder());
+    let closed = gate.close();
+    polled(keyspace.multi_get_async((0..64).map(|number| key(number * 300 + 7))));
+    polled(keyspace.range(key(BEHIND)..).into_stream().into_future());
+    gate.wait_for(1);
+    drop(closed);
+    drop(keyspace);
+    let (closes, is_closed) = std::sync::mpsc::channel();
+    std::thread::spawn(move || closes.send(db.close()));
+    is_closed.recv_timeout(Duration::from_secs(30)).expect("it waits for itself").unwrap();
+    Database::builder().open_on(Arc::new(gate.inner.clone().unwrap())).expect("nothing holds it any more");
+}
+
+/// Panics where it is woken.
+struct Panicking;
+
+impl std::task::Wake for Panicking {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker, for a test");
+    }
+}
+
+/// The others of a group were told that the database is poisoned, and a second one ended the process.
+#[test]
+fn a_waker_that_panics_concerns_no_other_task() {
+    let gate = Gate::new();
+    let (_db, keyspace) = cold(&gate, &builder());
+    let closed = gate.close();
+    let mut before: Vec<_> = (0..READERS as u32).map(|task| keyspace.get_async(key(task + BEHIND))).collect();
+    assert!(before.iter_mut().all(|task| poll(task).is_pending()));
+    let waker = Waker::from(Arc::new(Panicking));
+    let mut tasks: Vec<_> = (0..9).map(|task| keyspace.get_async(key(task * 900 + 2000))).collect();
+    for (number, task) in tasks.iter_mut().enumerate() {
+        let waker = if number % 4 == 0 { &waker } else { Waker::noop() };
+        assert!(pin!(task).poll(&mut Context::from_waker(waker)).is_pending());
+    }
+    drop(closed);
+    block_on(join_all(before)).into_iter().for_each(|found| assert!(found.unwrap().is_some()));
+    for (number, found) in (0..).zip(block_on(join_all(tasks))) {
+        assert_eq!(found.unwrap(), value(number * 900 + 2000));
+    }
+}
+
 #[test]
 fn an_error_reaches_the_tasks_whose_leaf_it_is_and_no_others() {
     for panics in [0, 1] {

@@ -4,7 +4,7 @@ use crate::answer::{Answer, Giver};
 use crate::db::database::Handle;
 use crate::db::keyspace::Keyspace;
 use crate::error::Result;
-use crate::pool::{Pool, Task};
+use crate::pool::{Behind, Pool, Task, caught};
 use crate::value::{Key, Value};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ pub(crate) enum Stage<T> {
     /// A read of a group.
     Asked(Answer<T>),
     /// Work of its own. It ends, or is taken back, with the future.
-    Working(#[expect(dead_code, reason = "its drop waits")] Task<()>, Answer<T>),
+    Working(#[expect(dead_code, reason = "its drop waits")] Task<Behind>, Answer<T>),
     Over,
 }
 
@@ -64,12 +64,27 @@ impl<T> Stage<T> {
 }
 
 impl<T: Send + 'static> Stage<T> {
-    /// Work that a thread of the pool begins.
-    pub fn work(pool: &Pool, name: &'static str, work: impl FnOnce(Giver<T>) + Send + 'static) -> Self {
+    /// Work that a thread of the pool begins, and whose result is the answer.
+    pub fn work(pool: &Pool, name: &'static str, work: impl FnOnce() -> Result<T> + Send + 'static) -> Self {
         let (answer, giver) = Answer::new();
-        let task = pool.submit_or_run(name, move || {
-            work(giver);
-            Ok(())
+        let task = pool.submit_polled(name, move || {
+            let wake = giver.put(caught(name, work));
+            Box::new(|| wake.wake())
+        });
+        Self::Working(task, answer)
+    }
+
+    /// The same, where `tell` makes the answer of the result, later perhaps.
+    pub fn work_and<R: Send + 'static>(
+        pool: &Pool,
+        name: &'static str,
+        work: impl FnOnce() -> Result<R> + Send + 'static,
+        tell: impl FnOnce(Result<R>, Giver<T>) + Send + 'static,
+    ) -> Self {
+        let (answer, giver) = Answer::new();
+        let task = pool.submit_polled(name, move || {
+            let result = caught(name, work);
+            Box::new(|| tell(result, giver))
         });
         Self::Working(task, answer)
     }

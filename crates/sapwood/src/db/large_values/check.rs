@@ -17,7 +17,7 @@ pub(in crate::db) fn check(handle: &Arc<Handle>) -> Result<()> {
     let mut damage = Vec::new();
     for (id, tree) in version.trees.iter() {
         let Some(chunks) = tree.chunks else { continue };
-        let opened = |id| Keyspace::new(Arc::clone(handle), id, Arc::clone(&tree.name));
+        let opened = |id| Keyspace::in_version(Arc::clone(handle), &version, id, Arc::clone(&tree.name));
         let (heads, chunks) = (opened(id), opened(chunks));
         for record in snapshot.iter(&heads) {
             let (key, stored) = record?;

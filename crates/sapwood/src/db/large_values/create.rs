@@ -97,8 +97,11 @@ impl Database {
     pub fn large_values(&self, name: &str) -> Result<LargeValues> {
         let handle = &self.handle;
         handle.engine.health.check_process()?;
-        let named = handle.creation.find_or_create_large(&handle.engine, name)?;
-        let [heads, chunks] = named.map(|(id, name)| Keyspace::new(Arc::clone(handle), id, name));
+        let find = || handle.creation.find_or_create_large(&handle.engine, name).map(Vec::from);
+        let (version, found) = handle.find_there(find)?;
+        let keyspaces =
+            found.into_iter().map(|(id, name)| Keyspace::in_version(Arc::clone(handle), &version, id, name));
+        let [heads, chunks] = keyspaces.collect::<Vec<_>>().try_into().map_err(|_| Error::Closed)?;
         if !handle.engine.health.is_read_only() {
             remove_abandoned(&chunks)?;
         }

@@ -381,16 +381,42 @@ fn large_values_of_other_threads_do_not_conflict() {
     db.check().unwrap();
 }
 
+/// The log that is kept for the change feed stayed where it was.
+#[test]
+fn a_full_disk_takes_what_is_kept_for_a_large_value() {
+    let volume = Simulated::new(1);
+    let db = builder().keep_changes(1 << 30).open_on(Arc::new(volume.clone()) as Arc<dyn Volume>).unwrap();
+    let (values, keyspace) = (db.large_values("values").unwrap(), db.keyspace("main").unwrap());
+    let keyspace = keyspace.with_durability(crate::Durability::Buffered);
+    for number in 0..20_000u32 {
+        keyspace.insert(number.to_be_bytes(), bytes(number.into(), 1000)).unwrap();
+    }
+    db.flush().unwrap();
+    let kept = || db.stats().space.kept_log;
+    let before = kept();
+    assert!(before > 16 << 20, "{before} bytes kept");
+    db.handle.engine.space.reclaim(0);
+    volume.set_capacity(volume.used());
+    values.insert("k", bytes(3, 6_000_000)).unwrap();
+    assert!(values.get("k").unwrap().unwrap() == bytes(3, 6_000_000));
+    assert!((1..before).contains(&kept()), "{} bytes kept", kept());
+}
+
 /// A fault or a power loss at every I/O: each key has the whole of a value that was given to it, no older one than was told to be
 /// there, and nothing is left of others.
 #[test]
 fn a_fault_at_every_operation_leaves_whole_values() {
+    for fault in [Fault::Error, Fault::NoSpace, Fault::PowerOff] {
+        leaves_whole_values(fault);
+    }
+}
+
+fn leaves_whole_values(fault: Fault) {
     let mut points = 0;
     for nth in 1.. {
         let volume = Simulated::new(nth);
         let (db, values) = open(&volume);
         values.insert("kept", bytes(0, 200_000)).unwrap();
-        let fault = [Fault::Error, Fault::NoSpace, Fault::PowerOff][nth as usize % 3];
         volume.fail_nth(Filter::any(), nth, fault, Repeat::Once);
         // What each step leaves for the keys `kept` and `other`: seeds of values.
         let mut told = (Some(0), None);

@@ -70,7 +70,7 @@ pub(super) fn each_lacking(handle: &Arc<Handle>, take: &mut dyn FnMut(Lacking) -
     let version = Arc::clone(&handle.engine.state.load().version);
     for (heads_id, tree) in version.trees.iter() {
         let Some(chunks_id) = tree.chunks else { continue };
-        let opened = |id| Keyspace::new(Arc::clone(handle), id, Arc::clone(&tree.name));
+        let opened = |id| Keyspace::in_version(Arc::clone(handle), &version, id, Arc::clone(&tree.name));
         let (heads, chunks_of) = (opened(heads_id), opened(chunks_id));
         for record in snapshot.iter(&heads) {
             let (key, stored) = record?;
@@ -98,7 +98,7 @@ pub(super) fn each_misnamed(
     let version = Arc::clone(&handle.engine.state.load().version);
     for (heads_id, tree) in version.trees.iter() {
         let Some(chunks_id) = tree.chunks else { continue };
-        let opened = |id| Keyspace::new(Arc::clone(handle), id, Arc::clone(&tree.name));
+        let opened = |id| Keyspace::in_version(Arc::clone(handle), &version, id, Arc::clone(&tree.name));
         let (heads, chunks_of) = (opened(heads_id), opened(chunks_id));
         let mut named = BTreeSet::new();
         for record in snapshot.iter(&heads) {

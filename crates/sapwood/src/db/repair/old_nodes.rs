@@ -121,10 +121,7 @@ impl OldNodes<'_> {
         let wrong = |what: &str, expected: String, found: String| {
             Error::corrupt(DATA, offset, format!("{what} ({id})"), expected, found)
         };
-        let refused = |refusal: crate::storage::node::Refusal| {
-            let crate::storage::node::Refusal { at, what, expected, found } = refusal;
-            Error::corrupt(DATA, offset + at as u64, format!("{what} ({id})"), expected, found)
-        };
+        let refused = |refusal: crate::storage::node::Refusal| refusal.of_node(DATA, offset, id);
         let stored = StoredNode::decode(bytes.into()).map_err(refused)?;
         if stored.crc() != address.crc {
             let (expected, found) = (format!("{:08x}", address.crc), format!("{:08x}", stored.crc()));

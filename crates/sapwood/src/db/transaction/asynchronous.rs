@@ -1,6 +1,5 @@
 //! The calls of transactions for tasks.
 
-use crate::answer::Giver;
 use crate::db::asynchronous::Waiting;
 use crate::db::asynchronous::methods::begin_commit;
 use crate::db::asynchronous::waiting::{Host, Stage};
@@ -104,9 +103,9 @@ impl Transaction {
                     self.reads.lock().add_key(keyspace.id(), key);
                     let (snapshot, of, own_key) = (self.snapshot.clone(), keyspace.clone(), key.to_vec());
                     let readers = &keyspace.handle().engine.tasks.readers;
-                    let laid = move |giver: Giver<Option<Value>>| {
+                    let laid = move || {
                         let laid = Self::laid_over(&of, &operands, || snapshot.get_stored(&of, &own_key));
-                        giver.give(laid.map(|laid| laid.map(Value::from)));
+                        laid.map(|laid| laid.map(Value::from))
                     };
                     let readers = Arc::clone(readers);
                     return Waiting::get(keyspace, key, move || {
@@ -152,8 +151,8 @@ impl Transaction {
             Ok(parts) if parts.is_whole() => Stage::ready(parts.complete(&snapshot, &keyspace, &keys)),
             Ok(parts) => {
                 let handle = Arc::clone(&snapshot.handle);
-                Stage::work(&handle.engine.tasks.readers, "a multi_get of a task", move |giver| {
-                    giver.give(parts.complete(&snapshot, &keyspace, &keys));
+                Stage::work(&handle.engine.tasks.readers, "a multi_get of a task", move || {
+                    parts.complete(&snapshot, &keyspace, &keys)
                 })
             }
         })

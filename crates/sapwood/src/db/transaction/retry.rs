@@ -38,7 +38,7 @@ pub(crate) fn transact<R>(
     let _turn = handle.engine.commits.take_turn()?;
     for _ in 0..INGESTIONS_MAX {
         match attempt()? {
-            (_, Err(Error::Conflict { reason: ConflictReason::Ingested, .. })) => {}
+            (_, Err(Error::Conflict { reason: ConflictReason::Ingested | ConflictReason::Dropped, .. })) => {}
             (result, committed) => return committed.map(|()| result),
         }
     }

@@ -1,6 +1,7 @@
 //! Why bytes are not a node, and what is said of it.
 
-use super::{HEADER, ID, LONE, Node, key_len, payload_of};
+use super::{HEADER, ID, LONE, Node, NodeId, key_len, payload_of};
+use crate::error::Error;
 
 /// Why some bytes are not a valid node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +22,21 @@ pub(super) enum Fault {
     Order,
     Child,
     Change,
+}
+
+/// What is wrong with a node that only this program cannot read: it is not damaged.
+pub(crate) const UNSUPPORTED: &str = "compression";
+
+impl Refusal {
+    /// The error of the node at `offset` of a file.
+    pub fn of_node(self, file: &'static str, offset: u64, id: NodeId) -> Error {
+        let Self { at, what, expected, found } = self;
+        if what == UNSUPPORTED {
+            let range = format!("{found} ({id} at byte {offset} of {file})");
+            return Error::BadOption { option: UNSUPPORTED, value: 0, range };
+        }
+        Error::corrupt(file, offset + at as u64, format!("{what} ({id})"), expected, found)
+    }
 }
 
 pub(crate) fn refuse<T>(

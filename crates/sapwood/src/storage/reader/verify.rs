@@ -52,9 +52,7 @@ pub(super) fn verify_node<N: Stored>(
     id: NodeId,
     address: Address,
 ) -> Result<N> {
-    let node = decoded.map_err(|Refusal { at, what, expected, found }| {
-        Error::corrupt(FILE, offset + at as u64, format!("{what} ({id})"), expected, found)
-    })?;
+    let node = decoded.map_err(|refusal| refusal.of_node(FILE, offset, id))?;
     if node.name().id != id {
         return Err(Error::corrupt(FILE, offset + 8, "node id", id, node.name().id));
     }

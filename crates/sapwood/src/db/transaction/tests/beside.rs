@@ -211,5 +211,8 @@ fn a_conflict_with_a_dropped_keyspace_names_it() {
     tx.insert(&other, "k", "1").unwrap();
     assert!(db.drop_keyspace("main").unwrap());
     let refused = tx.commit();
-    assert!(matches!(&refused, Err(Error::Conflict { keyspace, .. }) if keyspace == "main"), "{refused:?}");
+    assert!(
+        matches!(&refused, Err(Error::Conflict { keyspace, reason: ConflictReason::Dropped, .. }) if keyspace == "main"),
+        "{refused:?}"
+    );
 }

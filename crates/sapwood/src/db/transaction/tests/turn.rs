@@ -200,6 +200,39 @@ fn keyspaces_are_told_of_while_a_leader_waits_for_the_turn() {
     });
 }
 
+/// The thread that synced slept behind a leader who waited for the turn, whose thread waited for the sync.
+#[test]
+fn a_visible_commit_within_the_turn_becomes_durable() {
+    let db = Database::builder().memory(4 << 20).background_threads(3).open_on(Arc::new(Simulated::new(1)));
+    let db = db.unwrap();
+    let keyspace = db.keyspace("main").unwrap();
+    let commits = &db.handle.engine.commits;
+    let (send, receive) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let turn = commits.take_turn().unwrap();
+        let leader = scope.spawn(|| keyspace.insert("durable", "1"));
+        while !commits.queues.durable.inner.lock().has_leader {
+            std::thread::yield_now();
+        }
+        let mut batch = db.batch();
+        batch.insert(&keyspace, "visible", "1");
+        batch.commit_visible().unwrap().on_durable(move |durable| send.send(durable.is_ok()).unwrap());
+        let told = receive.recv_timeout(Duration::from_secs(10));
+        // That of another thread neither.
+        let sync = scope.spawn(|| db.sync());
+        let began = std::time::Instant::now();
+        while !sync.is_finished() && began.elapsed().as_secs() < 10 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let is_synced = sync.is_finished();
+        assert!(!leader.is_finished());
+        drop(turn);
+        leader.join().unwrap().unwrap();
+        sync.join().unwrap().unwrap();
+        assert!(told == Ok(true) && is_synced, "{told:?}, {is_synced}");
+    });
+}
+
 /// Whoever had the lock of the creation of keyspaces, and flushed for the reserve on a full disk, waited for a leader who waited for the turn, whose
 /// thread wanted the lock.
 #[test]
