@@ -10,7 +10,7 @@
 //!    A purge beyond the state is durable once the state has come to it.
 //! 3. Indexes are consecutive, from the one after the last purged entry. A batch has entries in order and the database's
 //!    log loses only its end, so a crash within a long append leaves a beginning of it.
-//! 4. A log that was opened has no entries behind the state that are of an earlier leader: they conflict with it.
+//! 4. A log that was opened has no entries behind the state that are of an earlier leader, and none before it that are of a later one: they conflict with it.
 //! 5. What is purged is durable in the state: in one database because the log of the database has it in that order, in two because
 //!    a purge syncs the state first. openraft purges also while the snapshot that has the entries is being installed: see [`purge`].
 
@@ -139,7 +139,9 @@ where
         let last = last.map(|(_, value)| log.decode(&value)).transpose()?.map(|entry| entry.log_id);
         let last = last.max(purged);
         let index = |id: &Option<LogId<C::NodeId>>| id.as_ref().map(|id| id.index);
-        let conflicts = last < applied && index(&last) > index(&applied);
+        let (last_index, applied_index) = (index(&last), index(&applied));
+        let conflicts =
+            last < applied && last_index > applied_index || last > applied && last_index <= applied_index;
         log.ends.lock().last = last;
         if let Some(applied) = applied.filter(|_| conflicts) {
             // A crash came between the state that a snapshot has brought, and the purge. openraft purges when it starts, and has read memberships from the entries by then.

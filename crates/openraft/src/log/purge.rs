@@ -56,9 +56,11 @@ impl<C: RaftTypeConfig> Log<C> {
         if ends.purged.as_ref().is_some_and(|purged| *purged >= log_id) {
             return Ok(());
         }
-        // Of an earlier leader than the snapshot that brings the state here: they conflict with it, also those of higher indexes.
-        // openraft takes the log to be empty then.
-        let is_all = ends.last.as_ref().is_none_or(|last| *last < log_id);
+        // Of an earlier leader than the snapshot that brings the state here: they conflict with it, also those of higher indexes. Or of a later one, and not as many:
+        // a leader behind that has committed what the earlier one had appended. openraft takes the log to be empty then.
+        let conflicts =
+            |last: &LogId<C::NodeId>| *last < log_id || last.index <= log_id.index && *last != log_id;
+        let is_all = ends.last.as_ref().is_none_or(conflicts);
         let purge = Waiting { upto: log_id, is_all };
         // Under the lock: an installation that ends from here on finds what waits for it.
         let applied: Option<LogId<C::NodeId>> = self.lease.read(&self.lease.shared.meta, Kind::Applied)?;

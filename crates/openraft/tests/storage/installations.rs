@@ -113,6 +113,50 @@ fn a_purge_is_on_the_disk_only_once_the_state_has_come_to_it() {
     }
 }
 
+/// A leader commits what an earlier one had appended, and a snapshot ends there: a log that ends with entries of one in between, and is shorter, conflicts with it.
+#[test]
+fn a_shorter_log_of_a_later_leader_than_the_snapshot_goes_with_the_purge() {
+    // With the purge, without (the node ends before), and both up to the index of the last entry.
+    let ways = [(20, true), (20, false), (9, true), (9, false)];
+    for (two, (upto, is_purged)) in [false, true].into_iter().flat_map(|two| ways.map(|way| (two, way))) {
+        let story = format!("two databases {two}, up to {upto}, purged {is_purged}");
+        let (directory, elsewhere) = (ground::directory(), ground::directory());
+        let volumes = Volumes::new(1, two);
+        ground::run(async {
+            let (mut log, mut machine) = volumes.open(directory.path()).expect("opens");
+            let entry = |index| put(if index < 5 { 1 } else { 3 }, index);
+            log.blocking_append((0..10).map(entry)).await.expect("appends");
+            machine.apply((0..5).map(entry)).await.expect("applies");
+            let sent = snapshot(&elsewhere, 2, upto).await;
+            if is_purged {
+                log.purge(id(2, upto)).await.expect("purges");
+                let ends = log.get_log_state().await.expect("reads");
+                let last = Some(id(2, upto));
+                assert_eq!((ends.last_purged_log_id, ends.last_log_id), (last, last), "{story}");
+                assert!(log.try_get_log_entries(..).await.expect("reads").is_empty(), "{story}");
+            }
+            machine.install_snapshot(&sent.meta, sent.snapshot).await.expect("installs");
+            for is_lost in [false, true] {
+                if is_lost || !is_purged {
+                    let volumes = if is_lost { volumes.power_loss(1) } else { volumes.clone() };
+                    drop((log, machine));
+                    (log, machine) = volumes.open(directory.path()).expect("opens");
+                    let state = StorageHelper::new(&mut log, &mut machine).get_initial_state().await;
+                    let members = state.expect("openraft starts with it").membership_state;
+                    assert_eq!(*members.effective().log_id(), Some(id(2, upto)), "{story}");
+                }
+                let ends = log.get_log_state().await.expect("reads");
+                assert_eq!(ends.last_log_id, Some(id(2, upto)), "{story}");
+                log.blocking_append([put(4, upto + 1)]).await.expect("the log goes on there");
+                let found = log.try_get_log_entries(..).await.expect("reads");
+                let found: Vec<_> = found.iter().map(|entry| entry.log_id).collect();
+                assert_eq!(found, [id(4, upto + 1)], "{story}");
+                log.truncate(id(4, upto + 1)).await.expect("truncates");
+            }
+        });
+    }
+}
+
 /// The state is there, and the node ends before its log is purged: what is in that is of an earlier term, also memberships.
 #[test]
 fn members_are_not_those_of_entries_that_conflict_with_the_state() {

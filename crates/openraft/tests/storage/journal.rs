@@ -30,13 +30,12 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// What a group has of them that was opened: no entries behind the state that are of an earlier leader.
+    /// What a group has of them that was opened: no entries behind the state that are of an earlier leader, and none before it of a later one.
     fn as_opened(&self) -> Self {
         let mut opened = self.clone();
         let last = self.entries.values().map(|(id, _)| *id).max();
         if let (Some(last), Some(applied)) = (last, self.applied)
-            && last < applied
-            && last.index > applied.index
+            && (last < applied && last.index > applied.index || last > applied && last.index <= applied.index)
         {
             opened.entries.clear();
             opened.purged = self.applied;
@@ -259,7 +258,9 @@ impl RaftLogStorage<KvConfig> for NotedLog {
             let mut journal = self.journal.lock().expect("not poisoned");
             let now = &journal.contents[journal.last()];
             let last = now.entries.values().next_back().map(|(last, _)| *last);
-            let is_all = last < Some(log_id) || journal.waiting.is_some_and(|(_, is_all)| is_all);
+            let is_behind = last.is_some_and(|last| last.index <= log_id.index && last != log_id);
+            let is_all =
+                last < Some(log_id) || is_behind || journal.waiting.is_some_and(|(_, is_all)| is_all);
             if now.applied < Some(log_id) {
                 journal.waiting = journal.waiting.max(Some((log_id, is_all)));
             } else {
