@@ -5,7 +5,7 @@
 //!
 //! Invariant: the time that is kept is not later than that of the last confirmation.
 
-use openraft::{BasicNode, RaftMetrics};
+use openraft::{BasicNode, LogId, RaftMetrics, Vote};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -43,9 +43,25 @@ impl Confirmed {
     }
 }
 
+/// Whether an entry that is committed is of the leader of a vote. Until one is, the leader does not know what others have committed before it.
+pub fn is_of_leader(committed: Option<LogId<u64>>, vote: &Vote<u64>) -> bool {
+    committed.is_some_and(|committed| committed.leader_id == vote.leader_id)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use openraft::CommittedLeaderId;
+
+    #[test]
+    fn a_leader_knows_what_is_committed_once_an_entry_of_its_own_is() {
+        let entry = |term, node| Some(LogId::new(CommittedLeaderId::new(term, node), 7));
+        let vote = Vote::new_committed(2, 1);
+        assert!(!is_of_leader(None, &vote));
+        assert!(!is_of_leader(entry(1, 1), &vote));
+        assert!(!is_of_leader(entry(2, 3), &vote));
+        assert!(is_of_leader(entry(2, 1), &vote));
+    }
 
     #[tokio::test]
     async fn what_was_said_grows_old() {

@@ -9,11 +9,19 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use openraft::error::{ClientWriteError, RaftError};
-use openraft::{BasicNode, ChangeMembers, ServerState, StoredMembership};
+use openraft::{BasicNode, ChangeMembers, LogId, ServerState, StoredMembership};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::future::Future;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Entries that a node may lack when it is to vote: as many as a busy leader appends (some hundred a second) while a message of them crosses a slow network and is
+/// synced, so that each node comes so near at some time.
+const LAG_MAX: u64 = 100;
+/// How long to wait between two looks at a node that is sent everything: little beside an election.
+const LOOK: Duration = Duration::from_millis(100);
 
 type Refusal = RaftError<u64, ClientWriteError<u64, BasicNode>>;
 
@@ -47,9 +55,7 @@ pub async fn init(State(node): State<Arc<Node>>) -> Result<(), Failure> {
     let identity = Arc::clone(&node.network.identity);
     let may_begin = tokio::task::spawn_blocking(move || identity.begin()).await;
     if !may_begin.map_err(Failure::broken)?.map_err(Failure::broken)? {
-        return Err(conflict(
-            "a node of another cluster has asked this one already, which is of that cluster",
-        ));
+        return Err(conflict("this node was asked to join another cluster, and is of that one"));
     }
     let nodes = BTreeMap::from([(node.arguments.id, BasicNode::new(node.address.clone()))]);
     let begun = node.raft.initialize(nodes).await;
@@ -74,6 +80,7 @@ pub async fn add(State(node): State<Arc<Node>>, Path(id): Path<u64>, address: St
     }
     let members = members_of_leader(&node).await?;
     let member = members.membership().get_node(&id);
+    let votes = members.membership().voter_ids().any(|voter| voter == id);
     // openraft leaves it where it is, and says that it is done.
     if let Some(member) = member.filter(|member| member.addr != address) {
         return Err(conflict(format!(
@@ -85,20 +92,88 @@ pub async fn add(State(node): State<Arc<Node>>, Path(id): Path<u64>, address: St
     if let Some(other) = found.as_ref().filter(|other| other.id != id) {
         return Err(conflict(format!("node {} is at {address}", other.id)));
     }
-    if member.is_none() {
-        // openraft lets it vote although it has confirmed nothing yet: with one that does not run, or takes no messages, a majority may be missing.
-        let Some(new) = found else {
-            return Err(conflict(format!("no node answers at {address}: start it first")));
-        };
-        if let Some(reason) = new.refusal(node.network.identity.cluster()) {
-            return Err(conflict(format!("node {id} {reason}")));
+    let cluster = node.network.identity.cluster();
+    match (member, found) {
+        (None, Some(new)) => {
+            if let Some(reason) = new.refusal(cluster) {
+                return Err(conflict(format!("node {id} {reason}")));
+            }
+            // If this is as far as it comes, it may be added all the same later.
+            if let Some(cluster) = cluster {
+                let joined = node.network.join(&address, id, cluster).await;
+                joined.map_err(|reason| conflict(format!("node {id} {reason}")))?;
+            }
         }
+        // It would have forgotten what it has promised and confirmed.
+        (Some(_), Some(found)) if found.is_lost(cluster) => {
+            return Err(conflict(format!(
+                "node {id} is a member, and the one at {address} has not what that had: remove the node, and let it join with an empty directory and a new number"
+            )));
+        }
+        (_, None) if !votes => {
+            return Err(conflict(format!("no node answers at {address}: start it first")));
+        }
+        _ => {}
     }
-    let added = node.raft.add_learner(id, BasicNode::new(address), true).await;
-    added.map_err(|error| refused(&node, error))?;
-    let voters = ChangeMembers::AddVoterIds(BTreeSet::from([id]));
-    let changed = node.raft.change_membership(voters, false).await;
-    changed.map(drop).map_err(|error| refused(&node, error))
+    to_the_end(async move {
+        let added = node.raft.add_learner(id, BasicNode::new(address.clone()), false);
+        let added = in_time(&node, added).await?;
+        if !votes {
+            catch_up(&node, id, &address, added.log_id).await?;
+        }
+        let voters = ChangeMembers::AddVoterIds(BTreeSet::from([id]));
+        in_time(&node, node.raft.change_membership(voters, false)).await.map(drop)
+    })
+    .await
+}
+
+/// Goes on with a change also if whoever has asked for it is gone: half of it would stay.
+async fn to_the_end(
+    change: impl Future<Output = Result<(), Failure>> + Send + 'static,
+) -> Result<(), Failure> {
+    tokio::spawn(change).await.unwrap_or_else(|error| Err(Failure::broken(error)))
+}
+
+/// Waits for a majority as long as a write does. What it has not confirmed by then may be confirmed later, or be half of the change: it is to be repeated.
+async fn in_time<T>(node: &Node, change: impl Future<Output = Result<T, Refusal>>) -> Result<T, Failure> {
+    let changed = tokio::time::timeout(PATIENCE, change).await;
+    let changed = changed.map_err(|_| Failure::late("no majority has confirmed it in time"))?;
+    changed.map_err(|error| refused(node, error))
+}
+
+/// Returns once a node that was added has nearly all of the log: before, it would be of no use where another voter is lost, and the majority would wait for it.
+/// Takes as long as it has to, as long as this node leads and the other one answers.
+async fn catch_up(node: &Node, id: u64, address: &str, added: LogId<u64>) -> Result<(), Failure> {
+    let late = |reason| Err(Failure::late(reason));
+    // What is confirmed is so by heartbeats, where nothing is written.
+    let patience = PATIENCE + Duration::from_millis(2 * node.arguments.heartbeat);
+    let (metrics, mut answered) = (node.raft.metrics(), Instant::now());
+    loop {
+        {
+            let metrics = metrics.borrow();
+            let Some(replication) = &metrics.replication else {
+                return late("this node does not lead any more");
+            };
+            let members = &metrics.membership_config;
+            if *members.log_id() >= Some(added) && members.membership().get_node(&id).is_none() {
+                return Err(Failure::new(StatusCode::CONFLICT, format!("node {id} was removed meanwhile")));
+            }
+            // openraft's own way waits for less: nothing is matched, and few entries lack.
+            let matched = replication.get(&id).copied().flatten();
+            if matched.is_some_and(|matched| matched.index + LAG_MAX >= metrics.last_log_index.unwrap_or(0)) {
+                return Ok(());
+            }
+        }
+        if node.confirmed.age().is_none_or(|millis| u128::from(millis) > patience.as_millis()) {
+            return late("no majority has confirmed this leader any more");
+        }
+        if node.network.node_at(address).await.is_some() {
+            answered = Instant::now();
+        } else if answered.elapsed() > patience {
+            return late("the node does not answer any more");
+        }
+        tokio::time::sleep(LOOK).await;
+    }
 }
 
 /// Removes a node. Its directory must not be used in this cluster again. The leader can remove itself; it leads until that is committed.
@@ -117,15 +192,17 @@ pub async fn remove(State(node): State<Arc<Node>>, Path(id): Path<u64>) -> Resul
             node.raft.wait(Some(PATIENCE)).applied_index_at_least(removed, "it is not there").await;
         return committed.map(drop).map_err(|_| Failure::late("no majority has confirmed it in time"));
     };
-    let changed = node.raft.change_membership(change, false).await;
-    changed.map(drop).map_err(|error| refused(&node, error))
+    to_the_end(async move { in_time(&node, node.raft.change_membership(change, false)).await.map(drop) })
+        .await
 }
 
-/// What openraft says of this node, and of which cluster it is.
+/// What openraft says of this node, of which cluster it is, and the last entry of its log.
 pub async fn status(State(node): State<Arc<Node>>) -> Result<Json<Value>, Failure> {
     let metrics = node.raft.metrics().borrow().clone();
     let mut status = serde_json::to_value(metrics).map_err(Failure::broken)?;
     status["cluster"] = node.network.identity.cluster().map(identity::text).into();
+    let last = node.raft.data_metrics().borrow().last_log;
+    status["last_log_id"] = serde_json::to_value(last).map_err(Failure::broken)?;
     Ok(Json(status))
 }
 
@@ -165,6 +242,13 @@ pub async fn metrics(State(node): State<Arc<Node>>) -> Result<String, Failure> {
         "On the leader: entries that the slowest node has not confirmed.",
         lag.max().unwrap_or(0),
     );
+    if let Some(age) = node.confirmed.age().filter(|_| metrics.state == ServerState::Leader) {
+        gauge(
+            "millis_since_quorum_ack",
+            "On the leader: since a majority last confirmed it, or longer.",
+            age,
+        );
+    }
     Ok(text)
 }
 

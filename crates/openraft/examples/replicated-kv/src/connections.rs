@@ -45,15 +45,23 @@ struct Place {
     _permit: OwnedSemaphorePermit,
 }
 
-/// Lets a request pass that is for the place of its connection. Another ends the connection.
+/// Lets a request pass that is for the place of its connection. Another ends the connection, and so does one of which it turns out that it is of no node of
+/// this cluster: by the token, or by what it says.
 async fn admit(Extension(place): Extension<Arc<Place>>, request: Request, next: Next) -> Response {
-    if !place.is_of_nodes || request.uri().path().starts_with("/raft/") {
+    if !place.is_of_nodes {
         return next.run(request).await;
     }
-    let reason = "there are too many connections: nothing has happened, try again";
-    let mut refused = Failure::new(StatusCode::TOO_MANY_REQUESTS, reason).into_response();
-    refused.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-    refused
+    let is_message = request.uri().path().starts_with("/raft/");
+    let mut answer = if is_message {
+        next.run(request).await
+    } else {
+        let reason = "there are too many connections: nothing has happened, try again";
+        Failure::new(StatusCode::TOO_MANY_REQUESTS, reason).into_response()
+    };
+    if !is_message || [StatusCode::UNAUTHORIZED, StatusCode::MISDIRECTED_REQUEST].contains(&answer.status()) {
+        answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    answer
 }
 
 impl Service<SocketAddr> for Connections {

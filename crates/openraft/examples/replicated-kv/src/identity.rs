@@ -5,12 +5,13 @@
 //! random number from its beginning on, messages carry it, and a node keeps it.
 //!
 //! Invariants:
-//! 1. A node without a log takes the number of the first message that has one, durably, before the message. It never takes another.
+//! 1. A node without a log takes a number only when the leader asks it to join, durably, before it is a member. It never takes another. A member that
+//!    comes back with an empty directory has none: with that of the first message it would vote as if it had promised and confirmed nothing.
 //! 2. A cluster that is begun, also from the state of an old one, has a new number before it has a membership.
+//! 3. Messages with a number are taken only by nodes that have it, and other messages only by nodes that have none: members have theirs before they send
+//!    anything, since no program that knows of none is added.
 //!
-//! 3. A node that has a number takes only messages that have it: members have it before they send anything, since no program that knows of none is added.
-//!
-//! Clusters from before have none, and take messages without one.
+//! Clusters from before have none, and take messages without one. There a member that comes back empty still votes.
 
 use openraft::{BasicNode, RaftMetrics, Vote};
 use parking_lot::Mutex;
@@ -85,12 +86,7 @@ impl Identity {
         }
     }
 
-    /// Whether a message of a cluster is for this node, if that is known already.
-    pub fn is_of(&self, cluster: u64) -> Option<bool> {
-        self.cluster().map(|own| own == cluster)
-    }
-
-    /// A message of a cluster has come to a node without a log, which is of that cluster now. Returns whether it is.
+    /// A cluster will have this node, which has no log. Returns whether it may: it is of no other one.
     pub fn join(&self, cluster: u64) -> anyhow::Result<bool> {
         let mut kept = self.kept.lock();
         if kept.is_none() {

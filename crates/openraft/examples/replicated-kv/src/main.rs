@@ -21,8 +21,13 @@ mod records;
 mod server;
 
 use clap::Parser;
+use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long a node that ends waits for what it has begun, each time: longer than a database takes to close, and much less than the 90 seconds that systemd waits.
+const CLOSING: Duration = Duration::from_secs(5);
 
 /// A node of a replicated key-value store.
 #[derive(Clone, Debug, Parser)]
@@ -47,7 +52,8 @@ struct Arguments {
     /// A key file: the database is encrypted with it, and with it the snapshots, from its beginning on.
     #[arg(long)]
     key_file: Option<PathBuf>,
-    /// A snapshot is made after so many entries, and the log is purged up to as many before it.
+    /// A snapshot is made after so many entries, and the log is purged up to as many before it. More than are written while a snapshot is sent to a node and installed
+    /// there, or that node never catches up.
     #[arg(long, default_value_t = 100_000)]
     snapshot_after: u64,
     /// Milliseconds between heartbeats. An election begins after 5 to 10 times as long without one.
@@ -93,9 +99,35 @@ fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     // Fails only if there is one already.
     _ = rustls::crypto::ring::default_provider().install_default();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
+    run(async {
         let node = node::Node::start(arguments).await?;
         server::serve(node).await
     })
+}
+
+/// Returns soon after the work is done: a backup, a snapshot that is built or one that is installed may go on for hours, with the lock of the database, and ends
+/// with the process. What was acknowledged is durable by then.
+fn run(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let done = runtime.block_on(work);
+    runtime.shutdown_timeout(CLOSING);
+    done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn what_goes_on_in_the_background_does_not_keep_the_process() {
+        let begin = Instant::now();
+        let long = 12 * CLOSING;
+        let work = async move {
+            tokio::task::spawn_blocking(move || std::thread::sleep(long));
+            anyhow::bail!("it is done")
+        };
+        assert_eq!(run(work).expect_err("it says so").to_string(), "it is done");
+        assert!(begin.elapsed() < long / 2, "{:?}", begin.elapsed());
+    }
 }

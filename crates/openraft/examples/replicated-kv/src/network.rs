@@ -12,6 +12,7 @@ use openraft::raft::{
     VoteRequest, VoteResponse,
 };
 use openraft::{AnyError, BasicNode, Vote};
+use reqwest::RequestBuilder;
 use sapwood_openraft::KvBatchConfig;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,8 @@ pub struct Network {
 
 /// How long to wait for a node to say which one it is.
 const INTRODUCTION: Duration = Duration::from_secs(1);
+/// How long to wait for one to keep the number of its cluster, which is a sync.
+const JOINING: Duration = Duration::from_secs(5);
 
 /// What a node says of itself.
 #[derive(Deserialize)]
@@ -51,28 +54,56 @@ fn said<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Option<Strin
 impl Introduction {
     /// Why it may not join a cluster: only if it has nothing, or is of that one, and will have its number.
     pub fn refusal(&self, cluster: Option<u64>) -> Option<&'static str> {
-        let is_new = self.last_log_index.is_none() && self.vote == Vote::default();
         let may_join = match &self.cluster {
             None if cluster.is_some() => {
                 return Some(
                     "runs a program from before clusters had numbers, as this one has: upgrade it first",
                 );
             }
-            None | Some(None) => is_new,
+            None | Some(None) => self.is_new(),
             Some(Some(own)) => cluster.is_some_and(|cluster| identity::text(cluster) == *own),
         };
         (!may_join).then_some("has a log of another cluster, or a vote: let it join with an empty directory")
+    }
+
+    fn is_new(&self) -> bool {
+        self.last_log_index.is_none() && self.vote == Vote::default()
+    }
+
+    /// Whether it is not what a member was: it has the number of the cluster before it is one.
+    pub fn is_lost(&self, cluster: Option<u64>) -> bool {
+        match cluster {
+            Some(cluster) => self.cluster != Some(Some(identity::text(cluster))),
+            None => self.is_new(),
+        }
     }
 }
 
 impl Network {
     /// The node at an address, if one answers.
     pub async fn node_at(&self, address: &str) -> Option<Introduction> {
-        let mut get = self.client.get(format!("{}://{address}/status", self.scheme)).timeout(INTRODUCTION);
-        if let Some(token) = &self.token {
-            get = get.bearer_auth(token);
+        let get = self.client.get(format!("{}://{address}/status", self.scheme)).timeout(INTRODUCTION);
+        self.with_token(get).send().await.ok()?.json().await.ok()
+    }
+
+    /// Asks a node to be of a cluster from now on. Otherwise returns why it is not.
+    pub async fn join(&self, address: &str, id: u64, cluster: u64) -> Result<(), String> {
+        let (scheme, cluster) = (self.scheme, identity::text(cluster));
+        let url = format!("{scheme}://{address}/cluster/join?to={id}&cluster={cluster}");
+        let asked = self.with_token(self.client.post(url).timeout(JOINING)).send().await;
+        let answer = asked.map_err(|error| format!("has not said that it joins: {error}"))?;
+        let status = answer.status();
+        if status.is_success() {
+            return Ok(());
         }
-        get.send().await.ok()?.json().await.ok()
+        Err(format!("does not join: {status} {}", answer.text().await.unwrap_or_default()))
+    }
+
+    fn with_token(&self, request: RequestBuilder) -> RequestBuilder {
+        match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        }
     }
 }
 
@@ -100,7 +131,7 @@ impl Peer {
         A: DeserializeOwned,
         E: std::error::Error + DeserializeOwned,
     {
-        let Network { client, scheme, token, faults, identity } = &self.network;
+        let Network { client, scheme, faults, identity, .. } = &self.network;
         let lost = |what| {
             RPCError::Unreachable(Unreachable::new(&AnyError::error(format!(
                 "{what}: it is to be lost, for a test"
@@ -122,10 +153,7 @@ impl Peer {
         if let Some(cluster) = identity.cluster() {
             url += &format!("&cluster={}", identity::text(cluster));
         }
-        let mut post = client.post(url).timeout(time).body(body);
-        if let Some(token) = token {
-            post = post.bearer_auth(token);
-        }
+        let post = self.network.with_token(client.post(url).timeout(time).body(body));
         let answer = async { post.send().await?.error_for_status()?.bytes().await };
         let answer = answer.await.map_err(|error| {
             // What took its time may be asked again at once. Whoever is refused at once would ask as fast as it can.
@@ -177,11 +205,11 @@ mod tests {
     #[test]
     fn nodes_join_that_have_nothing_and_will_have_the_number() {
         let vote = r#""vote":{"leader_id":{"term":0,"node_id":0},"committed":false}"#;
-        let refusal = |log: &str, cluster: &str, of| {
+        let introduced = |log: &str, cluster: &str| -> Introduction {
             let text = format!("{{\"id\":4,\"last_log_index\":{log},{vote}{cluster}}}");
-            let new: Introduction = serde_json::from_str(&text).expect("it says so");
-            new.refusal(of)
+            serde_json::from_str(&text).expect("it says so")
         };
+        let refusal = |log: &str, cluster: &str, of| introduced(log, cluster).refusal(of);
         let (numbered, other) = (r#","cluster":"0000000000000007""#, r#","cluster":"0000000000000008""#);
         // A program from before.
         assert_eq!(refusal("null", "", None), None);
@@ -196,6 +224,11 @@ mod tests {
         }
         assert_eq!(refusal("3", numbered, Some(7)), None);
         assert!(refusal("3", numbered, None).is_some());
+        // Of a member that was asked to join and was sent nothing yet, and of one that was, and lost it.
+        let is_lost = |log: &str, cluster: &str, of| introduced(log, cluster).is_lost(of);
+        assert!(!is_lost("null", numbered, Some(7)) && !is_lost("3", numbered, Some(7)));
+        assert!(is_lost("null", r#","cluster":null"#, Some(7)) && is_lost("3", other, Some(7)));
+        assert!(is_lost("null", "", None) && !is_lost("3", "", None));
     }
 
     /// openraft repeats at once what is not [`Unreachable`].

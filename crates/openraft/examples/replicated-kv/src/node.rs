@@ -21,9 +21,10 @@ use tokio::sync::{Semaphore, watch};
 /// The only group of this example.
 const GROUP: u64 = 1;
 
-/// How long the answer to a piece of a snapshot may take. That to the last piece comes when the whole state is installed, and the snapshot would be
-/// sent from its beginning again otherwise. A machine that is gone is noticed by TCP's keepalive.
-const INSTALLATION_MS_MAX: u64 = 600_000;
+/// How long the answer to a piece of a snapshot may take, in milliseconds: a day. That to the last piece comes when the whole state is installed, and the snapshot
+/// would be sent from its beginning again otherwise, without end: so it is longer than any state takes that a node can have, some TiB. A machine that is gone is
+/// noticed by TCP's keepalive.
+const INSTALLATION_MS_MAX: u64 = 24 * 3600 * 1000;
 
 /// Bytes of a piece of a snapshot: as many as a message of entries has, so that a slow link carries either.
 const SNAPSHOT_CHUNK: u64 = 256 << 10;

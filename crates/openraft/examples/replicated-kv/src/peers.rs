@@ -1,8 +1,10 @@
 //! What other nodes say to this one: openraft's messages.
 //!
-//! Invariant: a message that is for another node, or of another cluster, changes nothing here. This node votes for itself alone, also at an address that was another's.
+//! Invariant: a message that is for another node, or of another cluster, changes nothing here. This node votes for itself alone, also at an address that was another's,
+//! and not as the member that it was before its directory was lost.
 
-use crate::identity::is_new;
+use crate::age::is_of_leader;
+use crate::identity::{self, is_new};
 use crate::node::Node;
 use crate::server::Failure;
 use axum::extract::{Query, Request, State};
@@ -37,39 +39,45 @@ pub async fn receive(
     if let Some(to) = to.filter(|to| *to != id) {
         return misdirected(format!("a message for node {to}: this is node {id}"));
     }
-    let is_of = match &cluster {
-        Some(cluster) => is_of(&node, cluster).await,
-        None => Ok(node.network.identity.cluster().is_none()),
-    };
-    match is_of {
-        Ok(true) => next.run(message).await,
-        Ok(false) => {
-            let of =
-                cluster.map_or("a cluster without a number".into(), |cluster| format!("cluster {cluster}"));
-            misdirected(format!("a message of {of}: node {id} is of another one"))
-        }
-        Err(failure) => failure.into_response(),
+    if cluster != node.network.identity.cluster().map(identity::text) {
+        let of = cluster.map_or("a cluster without a number".into(), |cluster| format!("cluster {cluster}"));
+        return misdirected(format!("a message of {of}: node {id} is not of it"));
     }
+    next.run(message).await
 }
 
 fn misdirected(reason: String) -> Response {
     Failure::new(StatusCode::MISDIRECTED_REQUEST, reason).into_response()
 }
 
-/// Whether this node is of a cluster. If it has nothing it is from now on.
-async fn is_of(node: &Arc<Node>, cluster: &str) -> Result<bool, Failure> {
-    let cluster = u64::from_str_radix(cluster, 16)
+#[derive(Debug, Deserialize)]
+pub struct Joining {
+    to: u64,
+    cluster: String,
+}
+
+/// A leader will make this node a member: from now on it is of that cluster. The leader may say so again.
+pub async fn join(
+    State(node): State<Arc<Node>>,
+    Query(Joining { to, cluster }): Query<Joining>,
+) -> Result<(), Failure> {
+    let id = node.arguments.id;
+    if to != id {
+        return Err(Failure::new(
+            StatusCode::MISDIRECTED_REQUEST,
+            format!("this node is {id}, and not {to}"),
+        ));
+    }
+    let number = u64::from_str_radix(&cluster, 16)
         .map_err(|error| Failure::bad(format!("cluster={cluster}: {error}")))?;
     let identity = Arc::clone(&node.network.identity);
-    if let Some(is_of) = identity.is_of(cluster) {
-        return Ok(is_of);
+    // It may be of a cluster from before they had numbers.
+    let may_join = identity.cluster().is_some() || is_new(&node.raft.metrics().borrow());
+    let joined = tokio::task::spawn_blocking(move || Ok(may_join && identity.join(number)?)).await;
+    if joined.map_err(Failure::broken)?.map_err(|error: anyhow::Error| Failure::broken(error))? {
+        return Ok(());
     }
-    if !is_new(&node.raft.metrics().borrow()) {
-        // It is of a cluster from before they had numbers.
-        return Ok(false);
-    }
-    let joined = tokio::task::spawn_blocking(move || identity.join(cluster)).await;
-    joined.map_err(Failure::broken)?.map_err(Failure::broken)
+    Err(Failure::new(StatusCode::CONFLICT, format!("node {id} is of another cluster than {cluster}")))
 }
 
 type Answer = Result<Vec<u8>, Failure>;
@@ -86,8 +94,9 @@ fn encode<T: Serialize>(answer: &T) -> Answer {
 pub async fn append(State(node): State<Arc<Node>>, body: Bytes) -> Answer {
     let request: AppendEntriesRequest<KvBatchConfig> = decode(body)?;
     let (came, committed) = (Instant::now(), request.leader_commit);
+    let knows_committed = is_of_leader(committed, &request.vote);
     let answer = node.raft.append_entries(request).await;
-    if matches!(answer, Ok(openraft::raft::AppendEntriesResponse::Success)) {
+    if knows_committed && matches!(answer, Ok(openraft::raft::AppendEntriesResponse::Success)) {
         *node.heard.lock() = Some((came, committed));
     }
     encode(&answer)

@@ -20,6 +20,7 @@
 //! | 500 | nothing: this node has stopped |
 //! | 503, 504 | **unknown**: it may have happened, or may still. Repeat it only with a condition on a version that was read, other than 0 |
 
+use crate::age::is_of_leader;
 use crate::node::{Node, end};
 use crate::server::Failure;
 use axum::Json;
@@ -99,8 +100,10 @@ async fn wait_to_read(node: &Node, reading: &Reading) -> Result<HeaderMap, Failu
         let metrics = node.raft.metrics();
         let is_running = end(&metrics).is_none();
         let metrics = metrics.borrow();
-        // Of a node that has stopped it stays what it was.
-        let is_confirmed = metrics.millis_since_quorum_ack.is_some() && is_running;
+        // Of a node that has stopped it stays what it was. That a majority follows a new leader says nothing of a state which that leader has not brought up to date yet.
+        let is_confirmed = metrics.millis_since_quorum_ack.is_some()
+            && is_running
+            && is_of_leader(metrics.last_applied, &metrics.vote);
         let confirmed = node.confirmed.age().filter(|_| is_confirmed);
         (metrics.last_applied, metrics.current_leader, confirmed)
     };
@@ -108,7 +111,7 @@ async fn wait_to_read(node: &Node, reading: &Reading) -> Result<HeaderMap, Failu
     headers.insert("sapwood-applied", number(applied.map_or(0, |applied| applied.index)));
     if is_own {
         // On the leader: since a majority has last confirmed it, or before that. Elsewhere: since the leader that this node follows said what is committed,
-        // if all of that is applied. A leader that was deposed and does not know yet says what it knows: this is no bound then.
+        // and all of that is applied; what a new leader says before it knows that does not count. A leader that was deposed and does not know yet says what it knows: this is no bound then.
         let age = if leader == Some(node.arguments.id) {
             confirmed
         } else {

@@ -4,7 +4,7 @@ use crate::answers::{self, Answers};
 use crate::bodies::{self, Room};
 use crate::connections::Connections;
 use crate::node::Node;
-use crate::{cluster, peers, records};
+use crate::{CLOSING, cluster, peers, records};
 use anyhow::Context;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
@@ -134,6 +134,7 @@ pub async fn serve(node: Arc<Node>) -> anyhow::Result<()> {
         .route("/records/{key}", get(records::get).put(records::put).delete(records::delete))
         .route("/commands", post(records::run))
         .route("/cluster/init", post(cluster::init))
+        .route("/cluster/join", post(peers::join))
         .route("/cluster/nodes/{id}", delete(cluster::remove).put(cluster::add))
         .route("/status", get(cluster::status))
         .route("/metrics", get(cluster::metrics))
@@ -174,7 +175,10 @@ pub async fn serve(node: Arc<Node>) -> anyhow::Result<()> {
         anyhow::Ok(())
     };
     serving.await.with_context(|| format!("listening on {listen}"))?;
-    node.raft.shutdown().await?;
+    // It may wait in its storage for a snapshot that is installed.
+    if let Ok(stopped) = tokio::time::timeout(CLOSING, node.raft.shutdown()).await {
+        stopped?;
+    }
     node.db.sync()?;
     Ok(())
 }

@@ -1,8 +1,12 @@
 //! What is too much for a node is refused, and stops none.
 
 use crate::nodes::{Nodes, until};
+use openraft::raft::AppendEntriesRequest;
+use openraft::{BasicNode, CommittedLeaderId, Entry, EntryPayload, LogId, Membership, Vote};
 use reqwest::StatusCode;
+use sapwood_openraft::KvBatchConfig;
 use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -188,6 +192,52 @@ async fn a_leader_that_stood_still_does_not_say_that_its_state_is_new() {
     }
 }
 
+/// What a new leader says is committed is what it knows, until an entry of its own is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_does_not_know_what_is_committed_makes_no_state_new() {
+    _ = rustls::crypto::ring::default_provider().install_default();
+    let mut nodes = Nodes::new(&[]);
+    nodes.start(1, &[]);
+    let to = "?to=1&cluster=0000000000000007";
+    let post = async |path: &str, body: Vec<u8>| {
+        let post = nodes.client.post(nodes.url(1, &format!("{path}{to}"))).body(body).send().await.ok()?;
+        assert_eq!(post.status(), StatusCode::OK);
+        Some(())
+    };
+    until("it joins", async || post("/cluster/join", Vec::new()).await).await;
+    // Of node 9, which alone votes.
+    let id = |term| Some(LogId::new(CommittedLeaderId::new(term, 9), term - 1));
+    let append = async |term, prev_log_id, payload: Option<EntryPayload<KvBatchConfig>>, leader_commit| {
+        let entry = |payload| Entry { log_id: id(term).expect("one"), payload };
+        let request = AppendEntriesRequest::<KvBatchConfig> {
+            vote: Vote::new_committed(term, 9),
+            prev_log_id,
+            entries: payload.map(entry).into_iter().collect(),
+            leader_commit,
+        };
+        let sent = Instant::now();
+        post("/raft/append", postcard::to_allocvec(&request).expect("encodes")).await.expect("it answers");
+        sent
+    };
+    let age = async || {
+        let read = nodes.client.get(nodes.url(1, "/records/fram?read=own")).send().await.ok()?;
+        read.headers().get("sapwood-age-ms")?.to_str().ok()?.parse::<u64>().ok()
+    };
+    let members = [1, 9].map(|id| (id, BasicNode::new("127.0.0.1:1")));
+    let members = Membership::new(vec![BTreeSet::from([9])], BTreeMap::from(members));
+    append(1, None, Some(EntryPayload::Membership(members)), id(1)).await;
+    until("it is applied", age).await;
+    let before = Instant::now();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    append(2, id(1), None, id(1)).await;
+    let least = before.elapsed().as_millis() as u64;
+    let said = age().await.expect("it was told once");
+    assert!(said >= least, "{said} ms, and it is {least} ms since a leader knew");
+    let sent = append(2, id(1), Some(EntryPayload::Blank), id(2)).await;
+    until("that is applied", async || age().await.filter(|said| *said <= sent.elapsed().as_millis() as u64))
+        .await;
+}
+
 /// What clients send at once has a bound for all of them, and a time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bodies_and_connections_are_bounded() {
@@ -312,16 +362,50 @@ async fn clients_do_not_keep_the_other_nodes_out() {
     }
     assert!((20..=30).contains(&let_in.len()), "{} were let in", let_in.len());
     assert_eq!(let_in.len() + refused, 60);
-    // It says so to messages for others.
-    let mut messages = Vec::new();
-    for number in 0..5 {
+    // It says so to messages for others, which do not keep the places that they have had.
+    for number in 0..20 {
         let (stream, status) = ask("POST /raft/vote?to=9").await;
         assert_eq!(status.as_deref(), Some("HTTP/1.1 421"), "message {number}");
-        messages.push(stream);
+        is_closed(stream).await;
     }
     drop(let_in);
     until("clients are let in again", async || (ask("GET /status").await.1? == "HTTP/1.1 200").then_some(()))
         .await;
+}
+
+/// Reads what is left of an answer. The connection ends behind it.
+async fn is_closed(mut stream: tokio::net::TcpStream) {
+    let mut rest = Vec::new();
+    let end = tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut rest);
+    tokio::time::timeout(Duration::from_secs(10), end).await.expect("it is closed").expect("reads");
+}
+
+/// Also whoever has no token, and says that it is a node.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_no_token_keeps_no_place_of_the_other_nodes() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    _ = rustls::crypto::ring::default_provider().install_default();
+    let dir = tempfile::tempdir().expect("a directory");
+    let token = dir.path().join("token");
+    std::fs::write(&token, "a secret").expect("writes");
+    let mut nodes = Nodes::new(&["--connections", "40", "--token-file", token.to_str().expect("text")]);
+    nodes.start(1, &[]);
+    let ask = async || {
+        let mut stream = tokio::net::TcpStream::connect(nodes.address(1)).await.ok()?;
+        let request = b"POST /raft/vote?to=1 HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n";
+        stream.write_all(request).await.ok()?;
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).await.ok()?;
+        assert_eq!(answer, *b"HTTP/1.1 401");
+        Some(stream)
+    };
+    let mut of_anybody = vec![until("it listens", ask).await];
+    while of_anybody.len() < 30 {
+        of_anybody.push(ask().await.expect("there is a place"));
+    }
+    for _ in 0..20 {
+        is_closed(ask().await.expect("there is a place")).await;
+    }
 }
 
 /// What waits for clients that read nothing has a bound, and a time.

@@ -9,6 +9,7 @@ mod client;
 mod history;
 mod lan;
 mod limits;
+mod members;
 mod namespaces;
 mod nodes;
 mod secured;

@@ -103,6 +103,7 @@ async fn a_cluster_speaks_tls_and_asks_for_the_token() {
     let metrics = trusting.get(url(0, "/metrics")).bearer_auth("a secret").send().await.expect("it answers");
     let metrics = metrics.text().await.expect("text");
     assert!(metrics.contains("\nsapwood_raft_is_leader 1\n") && metrics.contains("sapwood_log_syncs_total"));
+    assert!(metrics.contains("\nsapwood_raft_millis_since_quorum_ack "), "{metrics}");
     // Nor does it speak to those who trust another authority, or speak without TLS.
     let foreign = client(Some(&foreign.pem()));
     foreign.get(url(0, "/status")).bearer_auth("a secret").send().await.expect_err("it is not trusted");

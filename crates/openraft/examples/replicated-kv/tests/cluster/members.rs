@@ -1,0 +1,181 @@
+//! Members that come, go, and come back with nothing, while others are lost.
+
+use crate::nodes::{Nodes, until};
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+/// Longer than a request waits for a majority, and than that the loss of one is noticed.
+const LONG: Duration = Duration::from_secs(40);
+
+/// Who votes, as a node has it.
+async fn voters(nodes: &Nodes, id: u64) -> Option<Value> {
+    Some(nodes.status(id).await?["membership_config"]["membership"]["configs"].clone())
+}
+
+async fn is_member(nodes: &Nodes, leader: u64, id: u64) -> Option<()> {
+    let status = nodes.status(leader).await?;
+    status["membership_config"]["membership"]["nodes"].get(id.to_string()).map(drop)
+}
+
+async fn status_of(request: reqwest::RequestBuilder) -> StatusCode {
+    request.timeout(LONG).send().await.expect("it answers").status()
+}
+
+/// Its disk was not there, say. It would vote for a node that has not what it had confirmed, and what was acknowledged would be lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_comes_back_with_nothing_does_not_vote() {
+    let mut nodes = Nodes::cluster(&["--faults"]).await;
+    let leader = nodes.leader().await;
+    let mut others = nodes.ids().into_iter().filter(|id| *id != leader);
+    let (behind, emptied) = (others.next().expect("three"), others.next().expect("three"));
+    nodes.lose(leader, &[behind], &[], 0).await;
+    let put = nodes.client.put(nodes.url(leader, "/records/fram")).body("1892").send().await;
+    assert!(put.expect("it answers").status().is_success(), "the leader and the other one are a majority");
+    nodes.kill(emptied);
+    std::fs::remove_dir_all(nodes.directory(emptied)).expect("removes");
+    nodes.start(emptied, &[]);
+    until("it listens", async || nodes.status(emptied).await).await;
+    nodes.kill(leader);
+
+    // Elections take half a second to a second.
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(5) {
+        let read = nodes.client.get(nodes.url(behind, "/records/fram")).send().await;
+        let status = read.map(|answer| answer.status());
+        assert!(
+            !matches!(status, Ok(StatusCode::OK | StatusCode::NOT_FOUND)),
+            "{status:?} without a majority"
+        );
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(nodes.status(emptied).await.expect("it answers")["cluster"].is_null());
+    nodes.start(leader, &[]);
+    let now = nodes.leader().await;
+    let put = nodes.client.put(nodes.url(now, &format!("/cluster/nodes/{emptied}")));
+    let refused = put.body(nodes.address(emptied).to_owned()).send().await.expect("it answers");
+    assert_eq!(refused.status(), StatusCode::CONFLICT);
+    let reason = refused.text().await.expect("text");
+    assert!(reason.contains("remove") && reason.contains("new number"), "{reason}");
+    nodes.remove(emptied).await;
+    let address = nodes.address(emptied).to_owned();
+    nodes.forget(emptied);
+    std::fs::remove_dir_all(nodes.directory(emptied)).expect("removes");
+    nodes.start_at(4, &address);
+    nodes.add(4).await;
+    assert!(nodes.same_records().await.contains("1892"));
+}
+
+/// Nothing else makes a node one of a cluster, and what a leader has not come to the end with it repeats.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_joins_when_it_is_asked_to_and_only_one_cluster() {
+    _ = rustls::crypto::ring::default_provider().install_default();
+    let mut nodes = Nodes::new(&[]);
+    for id in 1..=3 {
+        nodes.start(id, &[]);
+    }
+    nodes.begin(1).await;
+    for id in 2..=3 {
+        until("it listens", async || nodes.status(id).await).await;
+    }
+    let cluster = nodes.status(1).await.expect("it answers")["cluster"].as_str().map(str::to_owned);
+    let cluster = cluster.expect("it has a number");
+    let post = async |id: u64, path: &str| status_of(nodes.client.post(nodes.url(id, path))).await;
+    for path in ["/raft/vote", "/raft/append", "/raft/snapshot"] {
+        let status = post(2, &format!("{path}?to=2&cluster={cluster}")).await;
+        assert_eq!(status, StatusCode::MISDIRECTED_REQUEST, "{path}");
+    }
+    let number = async |id| nodes.status(id).await.expect("it answers")["cluster"].clone();
+    assert!(number(2).await.is_null());
+    let join =
+        async |id, to, cluster: &str| post(id, &format!("/cluster/join?to={to}&cluster={cluster}")).await;
+    assert_eq!(join(2, 3, &cluster).await, StatusCode::MISDIRECTED_REQUEST);
+    assert!(number(2).await.is_null());
+    // A leader that ends behind this has another one add the node.
+    for _ in 0..2 {
+        assert_eq!(join(2, 2, &cluster).await, StatusCode::OK);
+        assert_eq!(number(2).await, cluster.as_str());
+    }
+    assert_eq!(join(2, 2, "0000000000000007").await, StatusCode::CONFLICT);
+    assert_eq!(number(2).await, cluster.as_str());
+    assert_eq!(post(2, "/cluster/init").await, StatusCode::CONFLICT);
+    // One that has begun a cluster is of that one.
+    nodes.begin(3).await;
+    assert_eq!(join(3, 3, &cluster).await, StatusCode::CONFLICT);
+    nodes.forget(3);
+    nodes.kill(2);
+    nodes.start(2, &[]);
+    nodes.add(2).await;
+    assert_eq!(voters(&nodes, 1).await, Some(json!([[1, 2]])));
+}
+
+/// As a voter that has nothing it would be of no use where another one is lost, and with one that takes no messages the majority may be missing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_added_votes_once_it_has_the_log() {
+    _ = rustls::crypto::ring::default_provider().install_default();
+    let mut nodes = Nodes::new(&["--faults"]);
+    for id in 1..=2 {
+        nodes.start(id, &[]);
+    }
+    nodes.begin(1).await;
+    let write = async || status_of(nodes.client.put(nodes.url(1, "/records/fram")).body("1892")).await;
+    assert_eq!(write().await, StatusCode::OK);
+    until("it listens", async || nodes.status(2).await).await;
+    nodes.lose(1, &[2], &[], 0).await;
+    let add = nodes.client.put(nodes.url(1, "/cluster/nodes/2")).body(nodes.address(2).to_owned());
+    // Whoever has asked for it goes.
+    add.timeout(Duration::from_secs(3)).send().await.expect_err("it has not come to the end");
+    assert_eq!(voters(&nodes, 1).await, Some(json!([[1]])));
+    assert_eq!(write().await, StatusCode::OK, "it is a majority alone");
+    nodes.heal().await;
+    until("it votes", async || voters(&nodes, 1).await.filter(|voters| *voters == json!([[1, 2]]))).await;
+    assert!(nodes.same_records().await.contains("1892"));
+}
+
+/// Each of these waited for as long as the other nodes were away, or for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn adding_and_removing_end_although_others_are_lost() {
+    let mut nodes = Nodes::cluster(&["--faults"]).await;
+    let leader = nodes.leader().await;
+    let others: Vec<_> = nodes.ids().into_iter().filter(|id| *id != leader).collect();
+    nodes.start(4, &[]);
+    until("it listens", async || nodes.status(4).await).await;
+    nodes.lose(leader, &[4], &[], 0).await;
+    // The one that is added is lost.
+    let put = nodes.client.put(nodes.url(leader, "/cluster/nodes/4")).body(nodes.address(4).to_owned());
+    let adding = tokio::spawn(status_of(put));
+    until("it is a member", async || is_member(&nodes, leader, 4).await).await;
+    nodes.kill(4);
+    assert_eq!(adding.await.expect("no panic"), StatusCode::GATEWAY_TIMEOUT);
+    let add = nodes.client.put(nodes.url(leader, "/cluster/nodes/4")).body(nodes.address(4).to_owned());
+    assert_eq!(status_of(add).await, StatusCode::CONFLICT, "it does not vote, and does not answer");
+    nodes.start(4, &[]);
+    until("it listens", async || nodes.status(4).await).await;
+
+    // A change that needs the majority of what is left: the other two are none.
+    nodes.kill(others[0]);
+    let remove = nodes.client.delete(nodes.url(leader, &format!("/cluster/nodes/{}", others[1])));
+    assert_eq!(status_of(remove).await, StatusCode::GATEWAY_TIMEOUT);
+    nodes.start(others[0], &[]);
+    nodes.remove(others[1]).await;
+    nodes.forget(others[1]);
+    nodes.heal().await;
+
+    // The majority is lost, while one that answers is sent nothing.
+    let now = nodes.leader().await;
+    let other = if now == others[0] { leader } else { others[0] };
+    nodes.start(5, &[]);
+    until("it listens", async || nodes.status(5).await).await;
+    nodes.lose(now, &[5], &[], 0).await;
+    let put = nodes.client.put(nodes.url(now, "/cluster/nodes/5")).body(nodes.address(5).to_owned());
+    let adding = tokio::spawn(status_of(put));
+    until("it is a member", async || is_member(&nodes, now, 5).await).await;
+    nodes.kill(other);
+    assert_eq!(adding.await.expect("no panic"), StatusCode::GATEWAY_TIMEOUT);
+    nodes.start(other, &[]);
+    nodes.heal().await;
+    for id in 4..=5 {
+        nodes.add(id).await;
+    }
+    nodes.same_records().await;
+}
