@@ -87,7 +87,7 @@ impl Background {
                 Choice::Wait(time) => self.ctx.flush.sleep(time, || {
                     // What came since this thread looked.
                     let has_flush = self.ctx.state.load().frozen.is_some() && load.is_writable;
-                    has_flush || (!load.keeps_something && self.idle_work.keeps_something())
+                    has_flush || (!load.keeps_something && self.idle_work.keeps_something_as_known())
                 }),
                 Choice::Stop => return,
             }

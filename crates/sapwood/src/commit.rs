@@ -234,7 +234,7 @@ impl CommitPipeline {
 
     /// Commits the waiting batches as one group, then hands the lead on.
     fn lead_waiting(&self, queue: &CommitQueue) {
-        let mut lead = Lead::new(queue, queue.take_group(!self.space.reserve.is_whole()));
+        let mut lead = Lead::new(queue, queue.take_group(!self.space.reserve.is_whole(), self.shares.batch));
         lead.result = self.commit_group(lead.group.iter().map(|waiter| &waiter.pending), None);
     }
 }

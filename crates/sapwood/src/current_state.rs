@@ -289,14 +289,14 @@ impl CurrentState {
 
     /// Notes that a reader of this state found no record between these keys.
     pub fn note_empty(&self, keyspace: KeyspaceId, keys: Keys<'_>, state: &State, seq: SeqNo) {
-        self.empty_ranges.note(keyspace, keys, seq, || {
+        self.empty_ranges.note(keyspace, keys, seq, |ingested| {
             let now = self.load();
             let may_have_newer = |queue: &Opq| queue.may_have_newer(keyspace, keys, seq);
             // What has come since is in the queue that was active, and in the one that is. If that queue is in the trees
             // already, this cannot be told any more.
             let is_there = now.queues().any(|queue| Arc::ptr_eq(queue, &state.active));
             let is_one = Arc::ptr_eq(&now.active, &state.active);
-            now.ingested == state.ingested
+            ingested <= state.ingested
                 && is_there
                 && !may_have_newer(&state.active)
                 && (is_one || !may_have_newer(&now.active))

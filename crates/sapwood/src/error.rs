@@ -231,7 +231,7 @@ pub enum Error {
     NoKeyspace {
         /// The requested name.
         name: String,
-        /// The existing names.
+        /// The existing names, some twenty of them at most.
         existing: String,
     },
     /// The database keeps no changes to be read.

@@ -21,6 +21,7 @@ use crate::version::builder::{Sealed, VersionBuilder};
 use crate::version::change_log::{EventKind, KeyspaceEvent};
 use crate::version::edit::Edit;
 use crate::version::manifest::Manifest;
+use bytes::Bytes;
 use psync::{FileId, Volume};
 use std::sync::Arc;
 
@@ -42,6 +43,8 @@ pub(crate) struct PublishContext<'a> {
     /// The segments that the edit begins.
     pub begun: &'a [Arc<Segment>],
     pub trees: TreesChange,
+    /// The keys of all records that the trees gain, if it is known that these are few.
+    pub keys: Option<&'a [Bytes]>,
 }
 
 /// The version that results from an edit, and the version the edit was applied to.
@@ -165,10 +168,20 @@ impl Publisher {
     /// Makes a version builder durable and visible. Builds the next version while the version builder's data is being
     /// synced, and in this thread, which is the same for most versions: the tables live long, and if many threads made
     /// them, each would leave some in another arena of the allocator, none of which could be given back.
-    pub fn commit_version(&self, mut builder: VersionBuilder<'_>, trees: TreesChange) -> Result<()> {
+    pub fn commit_version(&self, builder: VersionBuilder<'_>, trees: TreesChange) -> Result<()> {
+        self.commit_with(builder, PublishContext { trees, ..PublishContext::default() })
+    }
+
+    /// The same of one that has ingested records. `keys`: those of all of them, if they are few.
+    pub fn commit_ingested(&self, builder: VersionBuilder<'_>, keys: Option<&[Bytes]>) -> Result<()> {
+        let trees = TreesChange::Grown;
+        self.commit_with(builder, PublishContext { trees, keys, ..PublishContext::default() })
+    }
+
+    fn commit_with(&self, mut builder: VersionBuilder<'_>, with: PublishContext<'_>) -> Result<()> {
         let Sealed { mut edit, begun } = builder.seal()?;
         self.note_time(&mut edit);
-        let with = PublishContext { begun: &begun, trees };
+        let with = PublishContext { begun: &begun, ..with };
         builder.finish()?;
         let next = if edit.set.is_empty() {
             self.next_version(&edit, with)
@@ -249,22 +262,28 @@ impl Publisher {
         // Before the version is shown: what it does not have may be let go then.
         self.followers.note_version(version.epoch);
         let version = Arc::new(version);
-        let mut number = 0;
+        let (mut number, mut ingested) = (0, 0);
         let mut show = || {
             self.state.replace(|state| {
                 number = state.number + numbers_for(trees);
+                ingested = state.ingested + u64::from(trees == TreesChange::Grown);
                 State {
                     number,
-                    ingested: state.ingested + u64::from(trees == TreesChange::Grown),
+                    ingested,
                     active: Arc::clone(&state.active),
                     frozen: if trees == TreesChange::Flushed { None } else { state.frozen.clone() },
                     version: Arc::clone(&version),
                 }
             });
+            ingested
         };
         match trees {
-            TreesChange::Grown => self.state.empty_ranges.forget_while(show),
-            _ => show(),
+            TreesChange::Grown => {
+                // Whatever is in other keyspaces stays what it was.
+                let grown = edit.trees.iter().map(|(id, _)| *id).chain(edit.dropped.iter().copied());
+                self.state.empty_ranges.forget_while(grown, show);
+            }
+            _ => _ = show(),
         }
         if trees != TreesChange::Same {
             let records = self.state.pager.cache.records();
@@ -272,7 +291,14 @@ impl Publisher {
             if trees == TreesChange::Grown && !expiring.is_empty() {
                 // Ingested keys may be those of expired records. No state is served meanwhile, so that none comes back.
                 records.serve(number - 1);
-                records.remove_all(|keyspace, _| expiring.contains(&keyspace));
+                match with.keys {
+                    // The cache may have very many records.
+                    Some(keys) => {
+                        let all = expiring.iter().flat_map(|id| keys.iter().map(move |key| (*id, key)));
+                        all.for_each(|(keyspace, key)| records.renew(keyspace, key, None, false));
+                    }
+                    None => records.remove_all(|keyspace, _| expiring.contains(&keyspace)),
+                }
             }
             records.serve(number);
         }

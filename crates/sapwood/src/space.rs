@@ -60,6 +60,11 @@ impl Space {
     /// Whether more space is kept than an idle database needs, and it may be given back.
     pub fn keeps_space(&self) -> bool {
         self.followers.look_again();
+        self.keeps_space_as_known()
+    }
+
+    /// The same, without looking at what followers need now, which is in files.
+    pub fn keeps_space_as_known(&self) -> bool {
         self.slots.dirty_count() > self.granules_to_keep(true) && self.health.check_writable().is_ok()
     }
 

@@ -48,7 +48,7 @@ impl WorkContext {
         self.space.with_reserve(|| {
             while !left.is_empty() {
                 let mut guard = self.writer_unless_closing()?;
-                let done = self.or_poison(|| self.take_apart(guard.get()?, &left))?;
+                let done = self.or_poison(|| self.take_apart(guard.get()?, left.iter().copied()))?;
                 left.retain(|keyspace| self.state.load().version.dropped.contains(keyspace));
                 if let Err((keyspace, error)) = done {
                     left.remove(&keyspace);
@@ -75,8 +75,8 @@ impl WorkContext {
 
     /// Drops some nodes of dropped trees.
     pub fn take_some_apart(&self, writer: &mut Writer) -> Result<()> {
-        let wanted = self.wanted(&self.state.load().version).collect();
-        self.take_apart(writer, &wanted).map(drop)
+        let version = Arc::clone(&self.state.load().version);
+        self.take_apart(writer, self.wanted(&version)).map(drop)
     }
 
     /// Drops some nodes of these dropped trees, with one edit. If one cannot be read, nothing is dropped, its tree is left alone, and it
@@ -84,14 +84,14 @@ impl WorkContext {
     fn take_apart(
         &self,
         writer: &mut Writer,
-        keyspaces: &BTreeSet<KeyspaceId>,
+        keyspaces: impl Iterator<Item = KeyspaceId>,
     ) -> Result<std::result::Result<(), (KeyspaceId, Error)>> {
         let base = Arc::clone(&self.state.load().version);
         let mut builder = VersionBuilder::begin(Arc::clone(&base), &self.pager, writer);
         let (mut is_changed, mut read) = (false, 0);
         for keyspace in keyspaces {
-            let Some(tree) = base.dropped.get(keyspace) else { continue };
-            let range = KeyRange { keyspace: *keyspace, from: &[], to: None };
+            let Some(tree) = base.dropped.get(&keyspace) else { continue };
+            let range = KeyRange { keyspace, from: &[], to: None };
             match drop_blocks(&mut builder, tree, &[range], self.memory.shares.node_len) {
                 Ok(has_more) => {
                     is_changed = true;
@@ -102,8 +102,8 @@ impl WorkContext {
                 }
                 // With what was done before it: some of the nodes of this tree may have been dropped, and its root still leads to them.
                 Err(error) if error.is_of_reading() => {
-                    self.leave_tree_alone(*keyspace, &error);
-                    return Ok(Err((*keyspace, error)));
+                    self.leave_tree_alone(keyspace, &error);
+                    return Ok(Err((keyspace, error)));
                 }
                 Err(error) => return Err(error),
             }

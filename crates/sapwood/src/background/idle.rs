@@ -132,6 +132,11 @@ impl IdleWork {
         self.ctx.memory.free_list.is_open() || self.ctx.space.keeps_space()
     }
 
+    /// The same for a thread that has just looked, and has a lock that commits want: no file is read.
+    pub fn keeps_something_as_known(&self) -> bool {
+        self.ctx.memory.free_list.is_open() || self.ctx.space.keeps_space_as_known()
+    }
+
     /// Looks at what there is to do.
     pub fn look(&self, idle: &mut Idle, has_carry_over: bool) -> Load {
         self.ctx.memory.recount_old_queues();

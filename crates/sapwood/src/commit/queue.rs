@@ -12,8 +12,8 @@ use crate::operation::{Operations, SeqNo};
 use crate::watchdog;
 use std::sync::{Arc, Condvar, OnceLock};
 
-/// The maximum bytes of batches in one group, unless a single batch is larger: all waiters of a group wait for the
-/// write of it.
+/// The maximum bytes of batches in one group, or the share of a batch if that is less, unless a single batch is larger: all waiters of a group
+/// wait for the write of it, and all of it is in the log's buffer.
 const GROUP_MAX: usize = 4 << 20;
 
 /// A submitted batch.
@@ -165,7 +165,8 @@ impl CommitQueue {
         Ok(waiter)
     }
 
-    pub fn take_group(&self, is_short: bool) -> Vec<Arc<Waiter>> {
+    /// The batches to be committed next. `share`: the most bytes of a batch beside what is in the queue.
+    pub fn take_group(&self, is_short: bool, share: usize) -> Vec<Arc<Waiter>> {
         let mut waiting = self.inner.lock();
         let mut bytes = 0;
         let adds = waiting.waiters.first().is_some_and(|first| is_short && first.pending.adds());
@@ -174,7 +175,7 @@ impl CommitQueue {
             .iter()
             .position(|waiter| {
                 bytes += waiter.pending.body.len();
-                bytes > GROUP_MAX || (is_short && waiter.pending.adds() != adds)
+                bytes > GROUP_MAX.min(share) || (is_short && waiter.pending.adds() != adds)
             })
             .unwrap_or(waiting.waiters.len())
             .max(1)
@@ -188,6 +189,25 @@ impl CommitQueue {
         match waiting.waiters.first() {
             Some(next) => next.give(Answer::Lead),
             None => waiting.has_leader = false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A database of 4 MiB had as much in one group.
+    #[test]
+    fn a_group_is_no_longer_than_the_share_of_a_batch() {
+        for (len, share, expected) in
+            [(980 << 10, 1 << 20, 1), (300 << 10, 1 << 20, 3), (980 << 10, 8 << 20, 4), (2 << 20, 1 << 20, 1)]
+        {
+            let queue = CommitQueue::default();
+            let pending = || PendingBatch::new(vec![0; len], 1, Durability::Immediate);
+            assert!(queue.wait_or_lead(pending()).is_err(), "the first leads");
+            (0..8).for_each(|_| assert!(queue.wait_or_lead(pending()).is_ok()));
+            assert_eq!(queue.take_group(false, share).len(), expected, "{len} bytes each");
         }
     }
 }

@@ -19,6 +19,9 @@ use std::ops::Bound;
 /// an allocation.
 const ENTRY: usize = 80;
 
+/// Memory of the first key or range of a keyspace beyond that, in bytes: a node of its B-tree has room for eleven of 64.
+const FIRST: usize = 720;
+
 /// How many neighbouring keys and ranges become one when the set is made coarser: enough that this is rare, and few,
 /// since each range conflicts with more than was read.
 const COARSER: usize = 16;
@@ -31,6 +34,8 @@ pub(crate) struct ReadSet {
     open: Vec<Option<OpenRange>>,
     bytes: usize,
     bytes_max: usize,
+    /// It is made coarser when it takes more: `bytes_max`, or twice what could not be made less.
+    limit: usize,
     /// Ranges are left out when conflicts are sought: a fault that the checker of serializability must notice.
     #[cfg(test)]
     ignores_ranges: bool,
@@ -41,6 +46,8 @@ struct KeyspaceReads {
     /// In order: removed ranges look for the first one within them, with the log locked.
     keys: BTreeSet<Bytes>,
     ranges: KeyRanges,
+    /// All keys count as read, and none is kept.
+    is_all: bool,
 }
 
 #[derive(Debug)]
@@ -69,7 +76,7 @@ pub(crate) enum End {
 impl ReadSet {
     /// An empty set, which is made coarser when it takes more than `bytes_max`.
     pub fn new(bytes_max: usize) -> Self {
-        Self { bytes_max, ..Self::default() }
+        Self { bytes_max, limit: bytes_max, ..Self::default() }
     }
 
     #[cfg(test)]
@@ -90,8 +97,8 @@ impl ReadSet {
 
     /// A key was read, whether it was there or not.
     pub fn add_key(&mut self, keyspace: KeyspaceId, key: &[u8]) {
-        let reads = self.keyspaces.entry(keyspace).or_default();
-        if !reads.ranges.contains(key) && !reads.keys.contains(key) {
+        let reads = reads_of(&mut self.keyspaces, &mut self.bytes, keyspace);
+        if !reads.is_all && !reads.ranges.contains(key) && !reads.keys.contains(key) {
             reads.keys.insert(Bytes::copy_from_slice(key));
             self.bytes += key.len() + ENTRY;
             self.limit();
@@ -152,7 +159,11 @@ impl ReadSet {
         if !is_exhausted && front.is_none() && back.is_none() {
             return;
         }
-        let ranges = &mut self.keyspaces.entry(keyspace).or_default().ranges;
+        let reads = reads_of(&mut self.keyspaces, &mut self.bytes, keyspace);
+        if reads.is_all {
+            return;
+        }
+        let ranges = &mut reads.ranges;
         let grown = if is_exhausted {
             ranges.add(start, end)
         } else {
@@ -166,6 +177,9 @@ impl ReadSet {
     /// A key in this range that the transaction has read, or the first key of what it has read of it.
     pub fn first_in(&self, range: KeyRange<'_>) -> Option<Bytes> {
         let reads = self.keyspaces.get(&range.keyspace)?;
+        if reads.is_all {
+            return Some(Bytes::copy_from_slice(range.from));
+        }
         let first = reads.keys.range::<[u8], _>((Bound::Included(range.from), Bound::Unbounded)).next();
         let key = first.filter(|key| range.contains(range.keyspace, key)).cloned();
         #[cfg(test)]
@@ -182,7 +196,7 @@ impl ReadSet {
         if self.ignores_ranges {
             return reads.keys.contains(key);
         }
-        reads.keys.contains(key) || reads.ranges.contains(key)
+        reads.is_all || reads.keys.contains(key) || reads.ranges.contains(key)
     }
 
     /// Whether it has read anything of a keyspace.
@@ -195,22 +209,33 @@ impl ReadSet {
         self.keyspaces.keys().copied()
     }
 
-    /// A key that it has read, in this keyspace or in any, for messages. Empty for a range from the beginning.
+    /// A key that it has read, in this keyspace or in any, for messages. Empty for a range from the beginning, and where all counts as read.
     pub fn example(&self, keyspace: Option<KeyspaceId>) -> Option<(KeyspaceId, Bytes)> {
         self.keyspaces.iter().filter(|(id, _)| keyspace.is_none_or(|keyspace| keyspace == **id)).find_map(
             |(id, reads)| {
-                let key = reads.keys.iter().next().or(reads.ranges.starts().next());
-                key.map(|key| (*id, key.clone()))
+                let key = reads.keys.iter().next().or(reads.ranges.starts().next()).cloned();
+                key.or_else(|| reads.is_all.then(Bytes::new)).map(|key| (*id, key))
             },
         )
     }
 
-    /// Makes the set coarser if it is too large: neighbours become ranges.
+    /// Makes the set coarser if it is too large: neighbours become ranges. Where that is little, it is many keyspaces of which little was
+    /// read: of these all counts as read.
     fn limit(&mut self) {
-        if self.bytes <= self.bytes_max {
+        if self.bytes <= self.limit {
             return;
         }
-        let mut bytes = 0;
+        self.join_neighbours();
+        if self.bytes > self.bytes_max / 2 {
+            for reads in self.keyspaces.values_mut().filter(|reads| reads.ranges.len() == 1) {
+                *reads = KeyspaceReads { is_all: true, ..KeyspaceReads::default() };
+            }
+            self.bytes = self.keyspaces.values().map(KeyspaceReads::bytes).sum();
+        }
+        self.limit = self.bytes_max.max(2 * self.bytes);
+    }
+
+    fn join_neighbours(&mut self) {
         for reads in self.keyspaces.values_mut() {
             let keys = std::mem::take(&mut reads.keys).into_iter();
             let mut all: Vec<_> = keys.map(|key| (key.clone(), Some(successor(&key)))).collect();
@@ -220,12 +245,31 @@ impl ReadSet {
                 // A key may lie in a range that began before it.
                 let furthest = neighbours.iter().map(|(_, end)| end).max_by_key(|end| (end.is_none(), *end));
                 if let (Some((start, _)), Some(end)) = (neighbours.first(), furthest) {
-                    bytes += reads.ranges.add(start.clone(), end.clone());
+                    reads.ranges.add(start.clone(), end.clone());
                 }
             }
         }
-        self.bytes = usize::try_from(bytes).unwrap_or(0);
+        self.bytes = self.keyspaces.values().map(KeyspaceReads::bytes).sum();
     }
+}
+
+impl KeyspaceReads {
+    /// Bytes of memory taken, about, where no single key is kept.
+    fn bytes(&self) -> usize {
+        ENTRY + if self.is_all { 0 } else { FIRST + self.ranges.bytes() }
+    }
+}
+
+/// What was read of a keyspace, in a set of so many bytes.
+fn reads_of<'r>(
+    keyspaces: &'r mut BTreeMap<KeyspaceId, KeyspaceReads>,
+    bytes: &mut usize,
+    keyspace: KeyspaceId,
+) -> &'r mut KeyspaceReads {
+    keyspaces.entry(keyspace).or_insert_with(|| {
+        *bytes += FIRST + ENTRY;
+        KeyspaceReads::default()
+    })
 }
 
 #[cfg(test)]
@@ -263,6 +307,32 @@ mod tests {
         set.exhaust(all);
         set.close_range(all);
         assert!(set.contains(MAIN, &[0]) && set.contains(MAIN, &[255; 9]));
+    }
+
+    /// Each further read went through all keyspaces once more, and nothing became less.
+    #[test]
+    fn a_little_of_each_of_many_keyspaces_becomes_all_of_each() {
+        const MAX: usize = 64 << 10;
+        let mut set = ReadSet::new(MAX);
+        let (mut limits, mut limit) = (0, set.limit);
+        for number in 1..=3000 {
+            set.add_key(KeyspaceId(number), &[7; 1000]);
+            assert!(set.bytes() <= MAX.max(2 * number as usize * ENTRY) + FIRST + 2000, "{number}");
+            limits += usize::from(std::mem::replace(&mut limit, set.limit) != set.limit);
+        }
+        // The set grows by a part each time: what is gone through is a multiple of what is there.
+        assert!(limits < 100, "{limits}");
+        assert!((1..=3000).all(|number| set.contains(KeyspaceId(number), &[7; 1000])));
+        assert!(!set.has_read_of(KeyspaceId(3001)));
+        let up = set.open_range(KeyspaceId(1), &Bound::Unbounded, &Bound::Unbounded);
+        set.advance(up, End::Front, &key(9));
+        set.close_range(up);
+        let range = KeyRange { keyspace: KeyspaceId(1), from: b"x", to: Some(b"y") };
+        assert_eq!(set.first_in(range).as_deref(), Some(&b"x"[..]));
+        assert_eq!(set.example(Some(KeyspaceId(1))), Some((KeyspaceId(1), Bytes::new())));
+        let bytes = set.bytes();
+        set.add_key(KeyspaceId(1), b"more");
+        assert_eq!(set.bytes(), bytes);
     }
 
     proptest! {

@@ -22,6 +22,9 @@ pub(super) const TREE_LISTED: usize = 48;
 /// Keyspaces of one edit (count): with the longest names it fits into a mebibyte.
 const TOGETHER: usize = 4096;
 
+/// Names in the message that there is none of a name (count): what a line can show, and no list of a hundred thousand.
+const NAMED_MAX: usize = 20;
+
 /// A keyspace's id, and its name.
 pub(crate) type Named = (KeyspaceId, Arc<str>);
 
@@ -157,9 +160,10 @@ impl Creation {
     /// The error that there is no keyspace of this name.
     pub(super) fn no_keyspace(&self, engine: &Engine, name: &str) -> Error {
         let version = Arc::clone(&engine.state.load().version);
-        let names = version.trees.iter().map(|(_, tree)| &*tree.name);
-        let mut existing: Vec<_> = names.filter(|name| !is_hidden(name)).collect();
+        let mut names = version.trees.iter().map(|(_, tree)| &*tree.name).filter(|name| !is_hidden(name));
+        let mut existing: Vec<_> = names.by_ref().take(NAMED_MAX).collect();
         existing.sort_unstable();
+        existing.extend(names.next().map(|_| "..."));
         Error::NoKeyspace { name: name.into(), existing: existing.join(", ") }
     }
 
@@ -261,6 +265,23 @@ mod tests {
                 db.keyspace(name).unwrap().insert("key", "value").unwrap();
             }
         }
+    }
+
+    /// Each refusal made a sorted list of all names.
+    #[test]
+    fn a_refusal_names_some_of_many_keyspaces() {
+        let db = open(&Simulated::new(1));
+        let refused = || match db.rename_keyspace("none", "x") {
+            Err(Error::NoKeyspace { name, existing }) if name == "none" => existing,
+            other => panic!("{other:?}"),
+        };
+        db.create_keyspaces(["ships", "harbours"]).unwrap();
+        assert_eq!(refused(), "harbours, ships");
+        let names: Vec<_> = (0..5000).map(|number| format!("keyspace {number}")).collect();
+        db.create_keyspaces(names.iter().map(String::as_str)).unwrap();
+        let told = refused();
+        assert!(told.len() < 300, "{} bytes", told.len());
+        assert!(told.starts_with("harbours, keyspace 0, ") && told.ends_with(", ships, ..."), "{told}");
     }
 
     /// Each took a walk through all that there were, and an edit of its own.

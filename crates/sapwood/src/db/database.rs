@@ -232,8 +232,7 @@ impl Database {
     /// # Ok(()) }
     /// ```
     pub fn contains_keyspace(&self, name: &str) -> bool {
-        let state = self.handle.engine.state.load_full();
-        state.version.trees.iter().any(|(_, tree)| &*tree.name == name && !is_hidden(name))
+        self.handle.creation.find_shown(&self.handle.engine, name).is_some()
     }
 
     /// Creates an empty batch.

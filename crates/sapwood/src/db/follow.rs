@@ -411,7 +411,7 @@ fn show(engine: &Engine, now: &State, (active, version, until): (Arc<Opq>, Arc<V
     let number = now.number + 2;
     // What the writer has seen expire is there no more, whatever this clock says.
     engine.clock.not_before(version.clock);
-    engine.state.empty_ranges.forget_while(|| {
+    engine.state.empty_ranges.forget_all_while(|| {
         engine.state.replace_up_to(until, |state| State {
             number,
             ingested: state.ingested + 1,
@@ -419,6 +419,7 @@ fn show(engine: &Engine, now: &State, (active, version, until): (Arc<Opq>, Arc<V
             frozen: None,
             version: Arc::clone(&version),
         });
+        engine.state.load().ingested
     });
     records.serve(number);
 }

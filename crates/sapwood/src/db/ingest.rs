@@ -9,9 +9,9 @@
 use crate::db::batch::check_key;
 use crate::db::engine::Engine;
 use crate::error::{Error, Result};
+use crate::flow::shares::QUEUE_ENTRY;
 use crate::lock_order::UserIter;
 use crate::operation::KeyspaceId;
-use crate::publish::TreesChange;
 use crate::storage::writer::Writer;
 use crate::tree::bupdate::bupdate;
 use crate::version::builder::VersionBuilder;
@@ -25,6 +25,9 @@ const MAX: u64 = 8 << 30;
 /// How often (count) the queue is flushed at most for changes above the last key, which may come again and again: one removal beside the
 /// call is usual, and more than a few are another thread's work at this very place.
 const FLUSHES: usize = 8;
+/// Records of so many bytes, each with [`QUEUE_ENTRY`] more, are few: their keys are kept, so that the record cache need not be looked through for
+/// what they replace. The least database can spare as much.
+const FEW: u64 = 256 << 10;
 
 fn too_large(len: u64, max: u64) -> Error {
     let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -50,7 +53,7 @@ impl Engine {
                 if self.state.load().queues().any(|queue| queue.has_any(keyspace, above)) {
                     return Ok(None);
                 }
-                let mut sorted = Sorted { last, count: 0, bytes: 0, failed: None };
+                let mut sorted = Sorted { last, count: 0, bytes: 0, failed: None, keys: Some(Vec::new()) };
                 self.ingest_sorted(writer, keyspace, &mut sorted, &mut records).map(Some)
             })?;
             if let Some(count) = ingested {
@@ -116,7 +119,7 @@ impl Engine {
         // Opening copies the manifest, with this list in it.
         self.space.with_kept_space(|| self.space.reserve.grow(list))?;
         let _shows = self.commits.show_ingested(keyspace);
-        self.publisher.commit_version(builder, TreesChange::Grown)
+        self.publisher.commit_ingested(builder, None)
     }
 
     fn ingest_sorted(
@@ -154,7 +157,7 @@ impl Engine {
             self.space.with_kept_space(|| self.space.reserve.grow(list))?;
             self.note_events(builder.edit_mut(), Some(keyspace))?;
             let _shows = self.commits.show_ingested(keyspace);
-            self.publisher.commit_version(builder, TreesChange::Grown)?;
+            self.publisher.commit_ingested(builder, sorted.keys.as_deref())?;
         }
         Ok(sorted.count)
     }
@@ -166,6 +169,8 @@ struct Sorted {
     count: u64,
     bytes: u64,
     failed: Option<Error>,
+    /// The keys of all records so far, while these are few.
+    keys: Option<Vec<Bytes>>,
 }
 
 impl Sorted {
@@ -181,6 +186,10 @@ impl Sorted {
         match checked {
             Ok(value) => {
                 self.count += 1;
+                if self.bytes + self.count * QUEUE_ENTRY as u64 > FEW {
+                    self.keys = None;
+                }
+                self.keys.iter_mut().for_each(|keys| keys.push(key.clone()));
                 self.last = Some(key.clone());
                 Some((key, value))
             }

@@ -478,7 +478,8 @@ impl Builder {
     /// The files stay where they are, so nothing is written twice; but they take their space on the disk, and a flush syncs the
     /// log of its queue, which buffered commits do without otherwise. If the disk is full, the oldest are given up.
     /// One log file is as long as a queue (a sixth of the memory budget at most), and they are given up one by one.
-    /// With 0 all are, and later [positions](crate::ChangesPosition) begin anew.
+    /// With 0 all are, and later [positions](crate::ChangesPosition) begin anew. What happened to keyspaces is remembered beside it, the newest 8,192
+    /// times.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {

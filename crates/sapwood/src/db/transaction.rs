@@ -397,7 +397,7 @@ impl Transaction {
     ///
     /// # Errors
     /// [`Error::BatchTooLarge`] if the transaction's writes would have more than a sixteenth of the memory budget (at least 1 MiB, at most 60), or take more
-    /// than twice that in memory. Then the transaction is as before the call: it can be committed, or go on with less.
+    /// than twice that in memory, where the first write in a keyspace takes 800 bytes. Then the transaction is as before the call: it can be committed, or go on with less.
     /// [`Error::KeyEmpty`]; [`Error::KeyTooLong`]; [`Error::ValueTooLong`]; [`Error::Foreign`]; [`Error::ReadOnly`];
     /// [`Error::Poisoned`].
     pub fn insert(

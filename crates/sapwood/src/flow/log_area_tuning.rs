@@ -54,6 +54,8 @@ pub(crate) struct LogAreaTuning {
     fresh: Estimator<REMEMBERED>,
     /// and of each.
     fresh_of: BTreeMap<KeyspaceId, Estimator<REMEMBERED>>,
+    /// How many of these there were when those of dropped keyspaces were forgotten last.
+    were: usize,
     /// Thousandths of a queue's bytes that come to the trees, which take only the newest version of each key: of the
     /// newest queue alone, over all of whose keys it is a mean.
     newest: Estimator<1>,
@@ -67,6 +69,8 @@ const REMEMBERED: u32 = 16;
 /// Fewer sampled changes say nothing about a keyspace. A few are enough, because a log area has runs from
 /// several flushes, whose errors go in either direction.
 const ENOUGH: u32 = 4;
+/// So many more keyspaces are sampled before it is looked which are dropped by now (count): some 50 KiB, and as many as one sample may have.
+const MORE: usize = 1000;
 
 /// New records in ten thousand changes, if they are so many of `of`.
 fn per_ten_thousand(new: u64, of: u64) -> f64 {
@@ -85,6 +89,7 @@ impl Default for LogAreaTuning {
             new_share: Estimator::assuming(NEW_MAX),
             fresh: Estimator::default(),
             fresh_of: BTreeMap::new(),
+            were: 0,
             newest: Estimator::default(),
             read_cost: 0,
         }
@@ -118,8 +123,12 @@ impl LogAreaTuning {
         self.newest.get(1).unwrap_or(1000)
     }
 
-    /// Records how many of a flush's changes were new records.
-    pub fn note_fresh(&mut self, fresh: NewShare) {
+    /// Records how many of a flush's changes were new records. `is_there`: whether a keyspace is not dropped.
+    pub fn note_fresh(&mut self, fresh: NewShare, is_there: impl Fn(KeyspaceId) -> bool) {
+        if self.fresh_of.len() >= 2 * self.were + MORE {
+            self.fresh_of.retain(|keyspace, _| is_there(*keyspace));
+            self.were = self.fresh_of.len();
+        }
         self.fresh
             .see_mean(per_ten_thousand(fresh.all, 100), fresh.each.iter().map(|(_, seen)| seen.of).sum());
         for (keyspace, seen) in fresh.each {
@@ -192,7 +201,7 @@ mod tests {
         let note = |tuning: &mut LogAreaTuning, all, each: &[(usize, u64, u64)]| {
             let each =
                 each.iter().map(|(at, new, of)| (ids[*at], SampledChanges { new: *new, of: *of })).collect();
-            tuning.note_fresh(NewShare { all, each });
+            tuning.note_fresh(NewShare { all, each }, |_| true);
         };
         note(&mut tuning, 40, &[(0, 0, 30), (1, 27, 30), (2, 1, 2)]);
         assert_eq!(event(&tuning), [0, 90, 40, 40], "two say nothing");
@@ -204,6 +213,20 @@ mod tests {
             note(&mut tuning, 80, &[(0, 0, 1), (2, 1, 1)]);
         }
         assert!(tuning.fresh_of(ids[0]) <= 1 && tuning.fresh_of(ids[2]) >= 99, "{tuning:?}");
+    }
+
+    /// Temporary keyspaces come and go, and no id comes again.
+    #[test]
+    fn dropped_keyspaces_are_forgotten() {
+        let mut tuning = LogAreaTuning::default();
+        let kept = KeyspaceId(0);
+        for number in 1..100_000 {
+            let each = [kept, KeyspaceId(number)].map(|id| (id, SampledChanges { new: 1, of: 10 }));
+            let is_there = |id: KeyspaceId| id == kept || number - id.0 < 10;
+            tuning.note_fresh(NewShare { all: 50, each: each.into_iter().collect() }, is_there);
+            assert!(tuning.fresh_of.len() <= 2 * MORE, "{}", tuning.fresh_of.len());
+        }
+        assert_eq!(tuning.fresh_of(kept), 10);
     }
 
     /// Of each queue a sample sees one or two of its changes.

@@ -284,3 +284,58 @@ fn records_that_come_back_among_removed_ones_are_seen() {
         check(&back);
     }
 }
+
+/// Each ingestion, dropped keyspace and portion of a large value had all keyspaces walk along what they had removed once more.
+#[test]
+fn what_comes_to_other_keyspaces_leaves_known_empty_ranges_alone() {
+    const COUNT: u32 = 5000;
+    let options = Database::builder().memory(16 << 20).background_threads(0);
+    let db = options.open_on(Arc::new(Simulated::new(1))).unwrap();
+    let (queue, other) = (db.keyspace("queue").unwrap(), db.keyspace("other").unwrap());
+    let large = db.large_values("large").unwrap();
+    queue.ingest((0..COUNT).map(|number| (key(number), [0; 40]))).unwrap();
+    let mut batch = db.batch();
+    (0..COUNT - 10).for_each(|number| _ = batch.remove(&queue, key(number)));
+    batch.commit().unwrap();
+    let state = &db.handle.engine.state;
+    let is_known = || state.empty_ranges.above(queue.id(), &key(7), state.visible()).is_some();
+    let first = || queue.first().unwrap().unwrap().0;
+    assert_eq!(first()[..], key(COUNT - 10));
+    let names = ["temporary", "replaced", "anew"].map(|name| db.keyspace(name).unwrap());
+    names.iter().for_each(|keyspace| keyspace.insert("key", "value").unwrap());
+    let changes: [&dyn Fn(); 5] = [
+        &|| assert_eq!(other.ingest([("key", "value")]).unwrap(), 1),
+        &|| large.insert("key", [7; 100_000]).unwrap(),
+        &|| assert!(db.drop_keyspace("temporary").unwrap()),
+        &|| db.replace_keyspace("anew", "replaced").unwrap(),
+        &|| db.flush().unwrap(),
+    ];
+    for (number, change) in changes.iter().enumerate() {
+        assert!(is_known(), "before change {number}");
+        change();
+        assert!(is_known(), "change {number}");
+        assert_eq!(first()[..], key(COUNT - 10));
+    }
+    // One that was there before notes what it finds, behind what came elsewhere, and not behind what came here.
+    let again = |is_there: bool| {
+        let mut batch = db.batch();
+        (0..COUNT - 10).for_each(|number| match is_there {
+            true => _ = batch.insert(&queue, key(number), [0; 40]),
+            false => _ = batch.remove(&queue, key(number)),
+        });
+        batch.commit().unwrap();
+    };
+    again(true);
+    db.flush().unwrap();
+    again(false);
+    assert!(!is_known());
+    let snapshot = db.snapshot();
+    assert!(db.drop_keyspace("other").unwrap());
+    assert_eq!(snapshot.first(&queue).unwrap().unwrap().0[..], key(COUNT - 10));
+    assert!(is_known());
+    let between = Bytes::from([&key(7)[..], b"x"].concat());
+    db.handle.engine.ingest_beside(queue.id(), vec![(between.clone(), Bytes::from("value"))]).unwrap();
+    assert!(!is_known());
+    assert_eq!(snapshot.first(&queue).unwrap().unwrap().0[..], key(COUNT - 10));
+    assert_eq!(first()[..], between[..]);
+}

@@ -15,20 +15,27 @@
 //! 2. A range is noted only while insertions are locked out, and only if none came since the reader's time. An
 //!    insertion cuts ranges after it is in the queue, and before it is visible. So either the thread that notes finds it
 //!    in the queue, or it finds the range.
-//! 3. Memory: [`BYTES_MAX`].
+//! 3. Records that come to a keyspace without the queue (ingestion) end its ranges. One is noted only by a reader whose
+//!    state has these records.
+//! 4. Memory: [`BYTES_MAX`], and a few numbers.
 
 use crate::bounds::successor;
 use crate::lock_order::{RankedRwLock, rank};
 use crate::operation::{KeyspaceId, Operation, OperationRef, SeqNo};
 use bytes::Bytes;
+use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst, fence};
 
-/// Bytes of all ranges, some 2000 with short keys: so few that the least database can spare them.
+/// Bytes of all ranges, some 1400 with short keys: so few that the least database can spare them.
 const BYTES_MAX: usize = 256 << 10;
-/// Bytes that a range takes besides its keys (two allocations and a slot of a B-tree).
-const OVERHEAD: usize = 96;
+/// Bytes that a range takes besides its keys: two allocations and a slot of a B-tree that is two thirds full. There is one tree for all
+/// keyspaces: with one for each, the first range of a keyspace would take a node.
+const OVERHEAD: usize = 160;
+/// Keyspaces of which it is remembered one by one when records came to them without the queue (count): a few KiB.
+const GROWN_MAX: usize = 100;
 
 /// The keys from the first one (including it) up to the second one (without it); `None` is the keyspace's end.
 pub(crate) type Keys<'a> = (&'a [u8], Option<&'a [u8]>);
@@ -44,8 +51,71 @@ pub(crate) struct EmptyRanges {
 
 #[derive(Default)]
 struct Inner {
-    keyspaces: HashMap<KeyspaceId, BTreeMap<Bytes, EmptyRange>>,
+    ranges: BTreeMap<Low, EmptyRange>,
     bytes: usize,
+    grown: Grown,
+}
+
+/// The last ingestion, by [`State::ingested`](crate::current_state::State::ingested), ...
+#[derive(Default)]
+struct Grown {
+    /// ... into each of the keyspaces that had the latest,
+    last: HashMap<KeyspaceId, u64>,
+    /// and at most into any other.
+    others: u64,
+}
+
+impl Grown {
+    fn of(&self, keyspace: KeyspaceId) -> u64 {
+        self.last.get(&keyspace).copied().unwrap_or(self.others)
+    }
+}
+
+/// Where a range begins.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Low(KeyspaceId, Bytes);
+
+/// The same, wherever the key is: it is looked for without a copy.
+trait Place {
+    fn place(&self) -> (KeyspaceId, &[u8]);
+}
+
+impl Place for Low {
+    fn place(&self) -> (KeyspaceId, &[u8]) {
+        (self.0, &self.1)
+    }
+}
+
+impl Place for (KeyspaceId, &[u8]) {
+    fn place(&self) -> (KeyspaceId, &[u8]) {
+        *self
+    }
+}
+
+impl<'p> Borrow<dyn Place + 'p> for Low {
+    fn borrow(&self) -> &(dyn Place + 'p) {
+        self
+    }
+}
+
+impl PartialEq for dyn Place + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.place() == other.place()
+    }
+}
+
+impl Eq for dyn Place + '_ {}
+
+impl PartialOrd for dyn Place + '_ {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for dyn Place + '_ {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.place().cmp(&other.place())
+    }
 }
 
 struct EmptyRange {
@@ -60,10 +130,6 @@ impl EmptyRange {
     }
 }
 
-fn up_to(key: &[u8]) -> (Bound<&[u8]>, Bound<&[u8]>) {
-    (Unbounded, Included(key))
-}
-
 impl EmptyRanges {
     /// Where a scan upwards from `from` goes on, if a range is in its way: behind it, or (`None`) nowhere.
     pub fn above(&self, keyspace: KeyspaceId, from: &[u8], seq: SeqNo) -> Option<Option<Bytes>> {
@@ -71,7 +137,7 @@ impl EmptyRanges {
             return None;
         }
         let inner = self.inner.read();
-        let (_, range) = inner.keyspaces.get(&keyspace)?.range::<[u8], _>(up_to(from)).next_back()?;
+        let (_, range) = inner.up_to(keyspace, Included(from))?;
         let is_in = range.end.as_ref().is_none_or(|end| &end[..] > from) && range.since <= seq;
         is_in.then(|| range.used().end.clone())
     }
@@ -83,18 +149,14 @@ impl EmptyRanges {
             return None;
         }
         let inner = self.inner.read();
-        let ranges = inner.keyspaces.get(&keyspace)?;
-        let (low, range) = match to {
-            Some(to) => ranges.range::<[u8], _>((Unbounded, Excluded(to))).next_back()?,
-            None => ranges.last_key_value()?,
-        };
+        let (low, range) = inner.up_to(keyspace, to.map_or(Unbounded, Excluded))?;
         let is_in = match to {
             Some(to) => range.reaches(to),
             None => range.end.is_none(),
         };
         (is_in && range.since <= seq).then(|| {
             range.used();
-            low.clone()
+            low.1.clone()
         })
     }
 
@@ -109,49 +171,43 @@ impl EmptyRanges {
     }
 
     /// Notes that a reader at `since` found no record between these keys. `is_sound` says whether nothing was inserted
-    /// there since; while it does, no insertion becomes visible.
+    /// there since, given the number of the last ingestion into the keyspace; while it does, no insertion becomes visible.
     pub fn note(
         &self,
         keyspace: KeyspaceId,
         (low, end): Keys<'_>,
         since: SeqNo,
-        is_sound: impl FnOnce() -> bool,
+        is_sound: impl FnOnce(u64) -> bool,
     ) {
         if end.is_some_and(|end| end <= low) {
             return;
         }
         let inner = &mut *self.inner.write();
         // From here on a thread that inserts waits for the lock. What was inserted before is found in the queue.
-        self.count.store(inner.count() + 1, Relaxed);
+        self.count.store(inner.ranges.len() + 1, Relaxed);
         fence(SeqCst);
-        if !is_sound() {
-            self.count.store(inner.count(), Relaxed);
+        if !is_sound(inner.grown.of(keyspace)) {
+            self.count.store(inner.ranges.len(), Relaxed);
             return;
         }
-        let Inner { keyspaces, bytes } = inner;
-        let ranges = keyspaces.entry(keyspace).or_default();
-        let (mut low, mut end) = (Bytes::copy_from_slice(low), end.map(Bytes::copy_from_slice));
+        let (mut low, mut end) =
+            (Low(keyspace, Bytes::copy_from_slice(low)), end.map(Bytes::copy_from_slice));
         let mut since = since;
         // Those that it overlaps or touches become one with it.
-        let first = ranges.range::<[u8], _>(up_to(&low)).next_back();
-        let first = first.filter(|(_, range)| range.reaches(&low)).map(|(first, _)| first.clone());
-        low = first.unwrap_or(low);
-        loop {
-            let next =
-                ranges.range::<[u8], _>((Included(&low[..]), Unbounded)).next().map(|(next, _)| next.clone());
-            let Some(next) = next.filter(|next| end.as_ref().is_none_or(|end| next <= end)) else { break };
-            let Some(range) = ranges.remove(&next) else { break };
-            *bytes -= range.bytes(&next);
+        let first = inner.up_to(keyspace, Included(&low.1)).filter(|(_, range)| range.reaches(&low.1));
+        low = first.map(|(first, _)| first.clone()).unwrap_or(low);
+        while let Some(next) = inner.next_from(low.0, &low.1)
+            && end.as_ref().is_none_or(|end| next.1 <= end)
+            && let Some(range) = inner.remove(&next)
+        {
             since = since.max(range.since);
             end = end.zip(range.end).map(|(a, b)| a.max(b));
         }
-        let range = EmptyRange { end, since, was_used: AtomicBool::new(true) };
-        *bytes += range.bytes(&low);
-        ranges.insert(low, range);
+        inner.insert(low, EmptyRange { end, since, was_used: AtomicBool::new(true) });
         if inner.bytes > BYTES_MAX {
             inner.forget_some();
         }
-        self.count.store(inner.count(), Relaxed);
+        self.count.store(inner.ranges.len(), Relaxed);
     }
 
     /// These operations are in the queue, and not visible yet.
@@ -164,21 +220,35 @@ impl EmptyRanges {
         if inner.bytes > BYTES_MAX {
             inner.forget_some();
         }
-        self.count.store(inner.count(), Relaxed);
+        self.count.store(inner.ranges.len(), Relaxed);
     }
 
-    /// Forgets everything, and lets no thread ask or note while `work` makes records visible that were never in the queue.
-    pub fn forget_while<T>(&self, work: impl FnOnce() -> T) -> T {
+    /// Forgets the ranges of some keyspaces, and lets no thread ask or note while `work` makes records of these visible that were never
+    /// in the queue, and returns the number of the ingestion.
+    pub fn forget_while(&self, keyspaces: impl Iterator<Item = KeyspaceId>, work: impl FnOnce() -> u64) {
         let inner = &mut *self.inner.write();
-        *inner = Inner::default();
+        let forgotten: Vec<_> = keyspaces.inspect(|keyspace| inner.forget(*keyspace)).collect();
+        self.count.store(inner.ranges.len(), Relaxed);
+        let ingested = work();
+        if inner.grown.last.len() + forgotten.len() > GROWN_MAX {
+            inner.grown = Grown { others: ingested, ..Grown::default() };
+        } else {
+            inner.grown.last.extend(forgotten.into_iter().map(|keyspace| (keyspace, ingested)));
+        }
+    }
+
+    /// The same of all keyspaces.
+    pub fn forget_all_while(&self, work: impl FnOnce() -> u64) {
+        let inner = &mut *self.inner.write();
+        inner.clear();
         self.count.store(0, Relaxed);
-        work()
+        inner.grown = Grown { others: work(), ..Grown::default() };
     }
 }
 
 impl EmptyRange {
-    fn bytes(&self, low: &Bytes) -> usize {
-        OVERHEAD + low.len() + self.end.as_ref().map_or(0, Bytes::len)
+    fn bytes(&self, low: &Low) -> usize {
+        OVERHEAD + low.1.len() + self.end.as_ref().map_or(0, Bytes::len)
     }
 
     fn used(&self) -> &Self {
@@ -190,46 +260,86 @@ impl EmptyRange {
 }
 
 impl Inner {
-    fn count(&self) -> usize {
-        self.keyspaces.values().map(BTreeMap::len).sum()
+    /// The last range of a keyspace that begins up to this key.
+    fn up_to(&self, keyspace: KeyspaceId, key: Bound<&[u8]>) -> Option<(&Low, &EmptyRange)> {
+        let (included, excluded);
+        let end: Bound<&dyn Place> = match key {
+            Included(key) => {
+                included = (keyspace, key);
+                Included(&included)
+            }
+            Excluded(key) => {
+                excluded = (keyspace, key);
+                Excluded(&excluded)
+            }
+            Unbounded => {
+                excluded = (KeyspaceId(keyspace.0 + 1), &[][..]);
+                Excluded(&excluded)
+            }
+        };
+        let last = self.ranges.range::<dyn Place + '_, _>((Unbounded, end)).next_back();
+        last.filter(|(low, _)| low.0 == keyspace)
+    }
+
+    /// Where the first range of a keyspace begins that does so at a key or above it.
+    fn next_from(&self, keyspace: KeyspaceId, key: &[u8]) -> Option<Low> {
+        let from: &dyn Place = &(keyspace, key);
+        let next = self.ranges.range::<dyn Place + '_, _>((Included(from), Unbounded)).next();
+        next.map(|(low, _)| low.clone()).filter(|low| low.0 == keyspace)
+    }
+
+    fn insert(&mut self, low: Low, range: EmptyRange) {
+        self.bytes += range.bytes(&low);
+        self.ranges.insert(low, range);
+    }
+
+    fn remove(&mut self, low: &Low) -> Option<EmptyRange> {
+        let range = self.ranges.remove(low)?;
+        self.bytes -= range.bytes(low);
+        Some(range)
+    }
+
+    fn clear(&mut self) {
+        self.ranges.clear();
+        self.bytes = 0;
+    }
+
+    fn forget(&mut self, keyspace: KeyspaceId) {
+        while let Some(low) = self.next_from(keyspace, &[]) {
+            self.remove(&low);
+        }
     }
 
     /// A record comes.
     fn cut(&mut self, keyspace: KeyspaceId, key: &[u8]) {
-        let Some(ranges) = self.keyspaces.get_mut(&keyspace) else { return };
-        let Some((low, range)) = ranges.range_mut::<[u8], _>(up_to(key)).next_back() else { return };
+        let Some((low, range)) = self.up_to(keyspace, Included(key)) else { return };
         if range.end.as_ref().is_some_and(|end| &end[..] <= key) {
             return;
         }
-        let before = range.bytes(low);
-        let (low, above) = (low.clone(), successor(key));
-        let (end, since) = (range.end.replace(Bytes::copy_from_slice(key)), range.since);
-        self.bytes = self.bytes - before + range.bytes(&low);
-        if low == key {
-            let range = ranges.remove(&low);
-            self.bytes -= range.map_or(0, |range| range.bytes(&low));
-        }
+        let low = low.clone();
+        let Some(EmptyRange { end, since, was_used }) = self.remove(&low) else { return };
+        let above = successor(key);
         if end.as_ref().is_none_or(|end| *end > above) {
-            let range = EmptyRange { end, since, was_used: AtomicBool::new(true) };
-            self.bytes += range.bytes(&above);
-            ranges.insert(above, range);
+            let was_used = AtomicBool::new(true);
+            self.insert(Low(keyspace, above), EmptyRange { end, since, was_used });
+        }
+        if low.1 != key {
+            let end = Some(Bytes::copy_from_slice(key));
+            self.insert(low, EmptyRange { end, since, was_used });
         }
     }
 
     /// Forgets what was not used since the last time; if that is too little, everything.
     fn forget_some(&mut self) {
         let mut bytes = 0;
-        for ranges in self.keyspaces.values_mut() {
-            ranges.retain(|low, range| {
-                let was_used = std::mem::take(range.was_used.get_mut());
-                bytes += if was_used { range.bytes(low) } else { 0 };
-                was_used
-            });
-        }
-        self.keyspaces.retain(|_, ranges| !ranges.is_empty());
+        self.ranges.retain(|low, range| {
+            let was_used = std::mem::take(range.was_used.get_mut());
+            bytes += if was_used { range.bytes(low) } else { 0 };
+            was_used
+        });
         self.bytes = bytes;
         if bytes > BYTES_MAX / 4 * 3 {
-            *self = Self::default();
+            self.clear();
         }
     }
 }
@@ -249,13 +359,11 @@ mod tests {
     /// Each key from here to there, since when nothing is in it.
     fn model_of(ranges: &EmptyRanges) -> Vec<Option<SeqNo>> {
         let inner = ranges.inner.read();
-        let count: usize = inner.keyspaces.values().map(BTreeMap::len).sum();
-        assert_eq!(count, ranges.count.load(Relaxed));
-        let bytes: usize = inner.keyspaces.values().flatten().map(|(low, range)| range.bytes(low)).sum();
-        assert_eq!(bytes, inner.bytes);
+        assert_eq!(inner.ranges.len(), ranges.count.load(Relaxed));
+        assert_eq!(inner.ranges.iter().map(|(low, range)| range.bytes(low)).sum::<usize>(), inner.bytes);
         (0..=255u8)
             .map(|key| {
-                let found = inner.keyspaces.get(&KEYSPACE)?.range::<[u8], _>(up_to(&[key])).next_back()?.1;
+                let found = inner.up_to(KEYSPACE, Included(&[key]))?.1;
                 found.end.as_ref().is_none_or(|end| end[..] > [key][..]).then_some(found.since)
             })
             .collect()
@@ -275,7 +383,7 @@ mod tests {
                 } else {
                     let end_key = end.map(|end| [end]);
                     let keys = (&[low][..], end_key.as_ref().map(|end| &end[..]));
-                    ranges.note(KEYSPACE, keys, seq, || true);
+                    ranges.note(KEYSPACE, keys, seq, |_| true);
                     let end = end.map_or(256, usize::from);
                     model.iter_mut().take(end).skip(usize::from(low)).for_each(|since| *since = Some(seq));
                 }
@@ -309,19 +417,67 @@ mod tests {
     #[test]
     fn readers_of_earlier_see_what_was_there() {
         let ranges = EmptyRanges::default();
-        ranges.note(KEYSPACE, (b"a", Some(b"m")), 10, || true);
+        ranges.note(KEYSPACE, (b"a", Some(b"m")), 10, |_| true);
         assert_eq!(ranges.above(KEYSPACE, b"b", 9), None);
         assert_eq!(ranges.above(KEYSPACE, b"b", 10), Some(Some(Bytes::from("m"))));
         assert_eq!(ranges.below(KEYSPACE, Some(b"m"), 9), None);
         assert_eq!(ranges.below(KEYSPACE, Some(b"m"), 10), Some(Bytes::from("a")));
         assert_eq!(ranges.above(KeyspaceId(2), b"b", 10), None);
-        ranges.note(KEYSPACE, (b"p", None), 10, || false);
+        ranges.note(KEYSPACE, (b"p", None), 10, |_| false);
         assert_eq!(ranges.above(KEYSPACE, b"q", 10), None);
-        ranges.note(KEYSPACE, (b"p", None), 10, || true);
+        ranges.note(KEYSPACE, (b"p", None), 10, |_| true);
         assert_eq!(ranges.above(KEYSPACE, b"q", 10), Some(None));
         assert_eq!(ranges.below(KEYSPACE, None, 10), Some(Bytes::from("p")));
-        ranges.forget_while(|| ());
+        ranges.forget_all_while(|| 1);
         assert!(ranges.is_empty() && ranges.above(KEYSPACE, b"q", 10).is_none());
+    }
+
+    #[test]
+    fn an_ingestion_ends_the_ranges_of_its_keyspace_alone() {
+        let ranges = EmptyRanges::default();
+        let keyspaces: Vec<_> = (1..=7).map(KeyspaceId).collect();
+        let is_noted = |keyspace: KeyspaceId| ranges.above(keyspace, b"b", 10).is_some();
+        let note = |ingested: u64| {
+            for keyspace in &keyspaces {
+                ranges.note(*keyspace, (b"a", Some(b"m")), 10, |last| last <= ingested);
+            }
+            keyspaces.iter().map(|keyspace| is_noted(*keyspace)).collect::<Vec<_>>()
+        };
+        assert_eq!(note(0), [true; 7]);
+        ranges.forget_while([KeyspaceId(2), KeyspaceId(9)].into_iter(), || 1);
+        ranges.forget_while(std::iter::once(KeyspaceId(5)), || 2);
+        assert_eq!(ranges.inner.read().ranges.len(), 5);
+        // By a reader whose state is from before both, from between them, and from behind them.
+        assert_eq!(note(0), [true, false, true, true, false, true, true]);
+        assert_eq!(note(1), [true, true, true, true, false, true, true]);
+        assert_eq!(note(2), [true; 7]);
+        // Of many it is not remembered which they were.
+        for number in 3..1000 {
+            ranges.forget_while(std::iter::once(KeyspaceId(number as u32 + 100)), || number);
+        }
+        assert!(ranges.inner.read().grown.last.len() <= GROWN_MAX);
+        assert_eq!(ranges.inner.read().ranges.len(), 7);
+        ranges.forget_while(keyspaces.iter().copied(), || 1000);
+        assert!(ranges.is_empty() && note(999).iter().all(|is_noted| !is_noted));
+        assert_eq!(note(1000), [true; 7]);
+        ranges.forget_all_while(|| 1001);
+        assert!(ranges.is_empty() && note(1000).iter().all(|is_noted| !is_noted));
+        assert_eq!(ranges.inner.read().bytes, 0);
+    }
+
+    /// The first range of each keyspace took a node of its own, which did not count.
+    #[test]
+    fn a_thousand_keyspaces_have_room() {
+        let ranges = EmptyRanges::default();
+        let keyspaces = || (1..=1000).map(KeyspaceId);
+        keyspaces().for_each(|keyspace| ranges.note(keyspace, (b"a", None), 10, |_| true));
+        for keyspace in keyspaces() {
+            assert_eq!(ranges.below(keyspace, None, 10), Some(Bytes::from("a")));
+            assert_eq!(ranges.above(keyspace, b"b", 10), Some(None));
+            assert_eq!(ranges.above(keyspace, b"", 10), None, "what is in another keyspace says nothing");
+            assert_eq!(ranges.below(keyspace, Some(b"a"), 10), None);
+        }
+        assert!(ranges.inner.read().bytes <= BYTES_MAX);
     }
 
     #[test]
@@ -329,12 +485,12 @@ mod tests {
         let ranges = EmptyRanges::default();
         let key = |number: u32| [&number.to_be_bytes()[..], &[0; 60]].concat();
         for number in 0..100_000u32 {
-            ranges.note(KEYSPACE, (&key(2 * number), Some(&key(2 * number + 1))), 1, || true);
+            ranges.note(KEYSPACE, (&key(2 * number), Some(&key(2 * number + 1))), 1, |_| true);
             assert!(ranges.inner.read().bytes <= BYTES_MAX);
             assert!(ranges.above(KEYSPACE, &key(0), 1).is_some() || number > 0);
         }
         assert!(!ranges.is_empty());
-        ranges.note(KEYSPACE, (&[], None), 1, || true);
+        ranges.note(KEYSPACE, (&[], None), 1, |_| true);
         assert_eq!(ranges.count.load(Relaxed), 1);
         for number in 0..100_000u32 {
             insert(&ranges, &key(number));

@@ -12,20 +12,23 @@ use crate::storage::dictionary::Dictionaries;
 use crate::storage::mapping_table::Address;
 use crate::storage::node::NodeId;
 use crate::version::edit::{Edit, NODE_IN_EDIT, NewRun, TreeName};
-use crate::version::trees::Trees;
 use crate::version::{Tree, Version};
 use std::sync::Arc;
 
 /// Addresses in one edit of a checkpoint; these take 64 KiB of memory on the way to the manifest. So many trees take ten
-/// times as much at most. An edit of log areas ends with the area that makes it as long; with that area's hashes it can be 1 MiB and more.
+/// times as much at most ([`TREE`]). An edit of log areas ends with the area that makes it as long; with that area's hashes it can be 1 MiB and more.
 const PORTION: usize = 2 << 10;
+
+/// Bytes that names and metadata of trees in one edit take at most, for each of the trees that it could have: the longest name fits, and
+/// of trees with metadata there are fewer.
+const TREE: usize = 320;
 
 /// See the module.
 pub(crate) struct Checkpoint {
     portion: usize,
     first: Option<Edit>,
     trees: Box<dyn Iterator<Item = (KeyspaceId, Tree)> + Send>,
-    dropped: Trees,
+    dropped: Box<dyn Iterator<Item = (KeyspaceId, Tree)> + Send>,
     dictionaries: Dictionaries,
     addresses: Box<dyn Iterator<Item = (NodeId, Address)> + Send>,
     areas: Box<dyn Iterator<Item = (NodeId, Arc<LogArea>)> + Send>,
@@ -71,7 +74,7 @@ impl Checkpoint {
             portion,
             first: Some(first),
             trees: Box::new(version.trees.each_once()),
-            dropped: version.dropped.clone(),
+            dropped: Box::new(version.dropped.each_once()),
             dictionaries: version.segments.dictionaries.clone(),
             addresses: Box::new(version.table.told_once()),
             areas: Box::new(version.logs.told_once()),
@@ -80,7 +83,7 @@ impl Checkpoint {
     }
 
     fn trees(&mut self) -> Option<Edit> {
-        let trees: Vec<_> = self.trees.by_ref().take(self.portion).collect();
+        let trees = some_of(&mut self.trees, self.portion);
         let metadata = trees.iter().filter(|(_, tree): &&(_, Tree)| tree.metadata.is_some());
         let named = |(id, tree): &(_, Tree)| {
             let (name, metadata) = (Arc::clone(&tree.name), tree.metadata.clone());
@@ -105,10 +108,9 @@ impl Checkpoint {
         })
     }
 
-    /// Dropped trees, which are few, come behind all others: an id that is not above those before is that of a dropped one, or
-    /// it is said to be.
+    /// Dropped trees come behind all others: an id that is not above those before is that of a dropped one, or it is said to be.
     fn dropped(&mut self) -> Option<Edit> {
-        let trees: Vec<_> = std::mem::take(&mut self.dropped).each_once().collect();
+        let trees = some_of(&mut self.dropped, self.portion);
         let dropped = trees.iter().map(|(id, _)| *id).collect();
         (!trees.is_empty()).then(|| Edit { trees, dropped, ..Edit::default() })
     }
@@ -143,6 +145,19 @@ impl Checkpoint {
         }
         (!edit.runs.is_empty()).then_some(edit)
     }
+}
+
+/// The next trees, in the portion of so many.
+fn some_of(trees: &mut impl Iterator<Item = (KeyspaceId, Tree)>, portion: usize) -> Vec<(KeyspaceId, Tree)> {
+    let (mut some, mut bytes) = (Vec::new(), 0);
+    while some.len() < portion
+        && bytes < portion * TREE
+        && let Some((id, tree)) = trees.next()
+    {
+        bytes += tree.name.len() + tree.metadata.as_ref().map_or(0, |metadata| metadata.len());
+        some.push((id, tree));
+    }
+    some
 }
 
 impl Iterator for Checkpoint {
@@ -198,6 +213,55 @@ mod tests {
         let mut found = Version::empty(1 << 20);
         for edit in Checkpoint::of(&version) {
             assert!(edit.trees.len() <= PORTION);
+            found.apply(&edit, &mut |_, _| Err("there is no segment")).unwrap();
+        }
+        assert!(found.trees == version.trees);
+    }
+
+    /// All of them were in one edit, which had to be shorter than 64 MiB: with some hundred thousand, none could be written any more.
+    #[test]
+    fn dropped_trees_come_in_portions_too() {
+        let mut version = Version::empty(1 << 20);
+        for number in 1..=15 {
+            let root = Some(NodeId(number.into()));
+            let tree = Tree { root, ..Tree::empty(format!("{number}").into()) };
+            version.trees.insert(KeyspaceId(number), tree);
+        }
+        // Some below, some between, and some above those that are there.
+        version.last_keyspace = 20;
+        let gone = [1, 2, 5, 6, 9, 13, 14, 15].map(KeyspaceId);
+        version
+            .apply(&Edit { dropped: gone.to_vec(), ..Edit::default() }, &mut |_, _| Err("no segment"))
+            .unwrap();
+        assert_eq!((version.trees.len(), version.dropped.len()), (7, 8));
+        let (mut found, mut edits) = (Version::empty(1 << 20), 0);
+        for edit in Checkpoint::in_portions(&version, 2) {
+            assert!(edit.trees.len() <= 2);
+            edits += usize::from(!edit.dropped.is_empty());
+            let mut bytes = Vec::new();
+            edit.encode(&mut bytes);
+            let edit = Edit::decode(&bytes).unwrap();
+            found.apply(&edit, &mut |_, _| Err("there is no segment")).unwrap();
+        }
+        assert_eq!(edits, 4);
+        assert!(found.trees == version.trees && found.dropped == version.dropped);
+        assert_eq!(found.last_keyspace, 20);
+    }
+
+    /// Some thousand with 4 KiB each were in one edit.
+    #[test]
+    fn metadata_of_trees_count_in_their_portions() {
+        let mut version = Version::empty(1 << 20);
+        for number in 1..=3000 {
+            let metadata = Some(vec![7; 4096].into());
+            let tree = Tree { metadata, ..Tree::empty(format!("{number:0>255}").into()) };
+            version.trees.insert(KeyspaceId(number), tree);
+        }
+        let mut found = Version::empty(1 << 20);
+        for edit in Checkpoint::of(&version) {
+            let mut bytes = Vec::new();
+            edit.encode(&mut bytes);
+            assert!(bytes.len() < 1 << 20, "{}", bytes.len());
             found.apply(&edit, &mut |_, _| Err("there is no segment")).unwrap();
         }
         assert!(found.trees == version.trees);

@@ -482,6 +482,40 @@ fn what_is_ingested_in_place_of_what_has_expired_is_found() {
     db.check().expect("sound");
 }
 
+/// For one record the whole record cache was looked through, and lost all records of the keyspace.
+#[test]
+fn few_ingested_records_leave_the_others_in_the_cache() {
+    let time = Time::new();
+    let clock = time.clone();
+    let builder = Database::builder().memory(32 << 20).background_threads(0).clock(move || at(clock.now()));
+    let db = builder.open_on(Arc::new(Simulated::new(1))).expect("opens");
+    let keyspace = db.keyspace_with("main", expiring()).expect("a keyspace");
+    for number in 0..20_000u32 {
+        let life = after(if number < 19_990 { 100_000 } else { 1000 });
+        keyspace.insert_expiring(number.to_be_bytes(), [1; 100], life).expect("inserts");
+    }
+    db.flush().expect("flushes");
+    let get = |number: u32| keyspace.get(number.to_be_bytes()).expect("reads").map(|value| value[0]);
+    let hits = || {
+        let before = db.stats().reads.record_hits;
+        assert!((0..20_000).step_by(70).all(|number| get(number) == Some(1)));
+        db.stats().reads.record_hits - before
+    };
+    for _ in 0..3 {
+        hits();
+        assert!((19_990..20_000).all(|number| get(number) == Some(1)));
+    }
+    let cached = hits();
+    assert!(cached > 100, "{cached} records are cached");
+    time.pass(1000);
+    keyspace.ingest([(19_995u32.to_be_bytes(), [3; 50])]).expect("ingests");
+    assert_eq!(hits(), cached);
+    assert_eq!((get(19_994), get(19_995), get(19_996)), (None, Some(3), None));
+    db.compact().expect("compacts");
+    assert_eq!((get(19_994), get(19_995), get(19_996)), (None, Some(3), None));
+    db.check().expect("sound");
+}
+
 /// A database much shorter than a segment, in which something expires all the time.
 #[test]
 fn what_expires_bit_by_bit_goes_bit_by_bit() {

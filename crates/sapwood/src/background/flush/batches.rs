@@ -160,7 +160,7 @@ impl Flusher {
             if (sample.is_enough() || next.is_none())
                 && let Ok(Some(fresh)) = sample.fresh(&self.ctx.pager, base)
             {
-                self.tuning.lock().note_fresh(fresh);
+                self.tuning.lock().note_fresh(fresh, |keyspace| base.trees.contains(&keyspace));
             }
             let tuning = self.tuning.lock();
             builder.set_fresh(|keyspace| tuning.fresh_of(keyspace));

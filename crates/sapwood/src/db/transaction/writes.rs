@@ -29,6 +29,9 @@ const OPERATION: usize = 16;
 /// Bytes that a write takes in memory beside key and value: two allocations and their place in a B-tree that is two thirds full.
 const ENTRY: usize = 128;
 
+/// Bytes that the first write of a keyspace takes beyond that: a node of its B-tree has room for eleven of 64 bytes, and a list of its own.
+const FIRST: usize = 800;
+
 /// A value, or `None` for "removed".
 type Change = Option<Bytes>;
 
@@ -134,6 +137,11 @@ impl Writes {
         self.keyspaces.get(&keyspace).cloned().unwrap_or_default()
     }
 
+    /// Bytes of the first nodes of all keyspaces once something is written in this one.
+    fn nodes_with(&self, keyspace: KeyspaceId) -> usize {
+        (self.keyspaces.len() + usize::from(!self.keyspaces.contains_key(&keyspace))) * FIRST
+    }
+
     /// Writes a change.
     pub fn write(&mut self, keyspace: KeyspaceId, key: &[u8], value: Option<&[u8]>) -> Result<()> {
         let size = key.len() + value.map_or(0, <[u8]>::len);
@@ -146,7 +154,8 @@ impl Writes {
         });
         let kept = if is_kept { before.unwrap_or(key.len()) + ENTRY } else { 0 };
         let memory = self.memory + size + ENTRY + kept - before.map_or(0, |before| before + ENTRY);
-        for (len, max) in [(encoded, self.max.encoded), (memory, self.max.memory)] {
+        let nodes = self.nodes_with(keyspace);
+        for (len, max) in [(encoded, self.max.encoded), (memory + nodes, self.max.memory)] {
             if len > max {
                 return Err(Error::BatchTooLarge { len, max });
             }
@@ -175,9 +184,8 @@ impl Writes {
         let keeping = self.levels.last().is_some_and(|level| !level.removed.contains_key(&range.keyspace));
         let kept = removed.filter(|_| keeping).map_or(0, KeyRanges::bytes);
         let bytes = KeyRanges::bytes_of(&from, to.as_ref());
-        for (len, max) in
-            [(self.encoded + bytes, self.max.encoded), (self.memory + bytes + kept, self.max.memory)]
-        {
+        let memory = self.memory + bytes + kept + self.nodes_with(range.keyspace);
+        for (len, max) in [(self.encoded + bytes, self.max.encoded), (memory, self.max.memory)] {
             if len > max {
                 return Err(Error::BatchTooLarge { len, max });
             }
@@ -409,7 +417,8 @@ mod tests {
 
     #[test]
     fn a_write_for_which_there_is_no_room_changes_nothing() {
-        for max in [WritesMax { encoded: 200, memory: 1 << 20 }, WritesMax { encoded: 1 << 20, memory: 400 }]
+        for max in
+            [WritesMax { encoded: 200, memory: 1 << 20 }, WritesMax { encoded: 1 << 20, memory: FIRST + 400 }]
         {
             let mut writes = Writes::new(max);
             writes.write(MAIN, b"key", Some(&[1; 100])).unwrap();
@@ -422,5 +431,19 @@ mod tests {
             writes.write(MAIN, b"key", None).unwrap();
             assert_eq!(writes.len(), 1);
         }
+    }
+
+    /// One in each of many keyspaces took six times what was counted.
+    #[test]
+    fn the_first_write_of_a_keyspace_counts_with_its_node() {
+        let mut writes = Writes::new(WritesMax { encoded: 1 << 20, memory: 100 << 10 });
+        let all = (0..1000).map(KeyspaceId);
+        let written =
+            all.take_while(|keyspace| writes.write(*keyspace, b"key", Some(b"value")).is_ok()).count();
+        assert!((80..=128).contains(&written), "{written}");
+        let range = |keyspace| KeyRange { keyspace, from: b"a", to: None };
+        assert!(writes.remove_range(range(KeyspaceId(2000))).is_err());
+        writes.remove_range(range(KeyspaceId(7))).unwrap();
+        assert_eq!(writes.keyspaces.len(), written);
     }
 }
