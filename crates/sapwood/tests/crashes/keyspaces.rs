@@ -25,6 +25,8 @@ fn step(rng: &mut StdRng, db: &Database, model: &mut Contents) -> Result<()> {
                 let contents = model.remove(&name).expect("it is there");
                 model.insert(to.clone(), contents);
                 db.rename_keyspace(&name, &to)?;
+            } else if name == to && model.contains_key(&name) {
+                db.rename_keyspace(&name, &to)?;
             } else {
                 db.rename_keyspace(&name, &to).expect_err("refused");
             }
