@@ -19,8 +19,8 @@ pub(crate) struct Arguments {
     /// Wait so long for a database that another process has open; what only reads shows what is durable instead
     #[arg(long, global = true, value_name = "SECONDS", default_value = "0", value_parser = parse_seconds)]
     pub wait: Duration,
-    /// File with the key of an encrypted database or backup; a database that is created with it is encrypted
-    #[arg(long, global = true, value_name = "FILE", env = "SAPWOOD_KEY_FILE")]
+    /// File with the key of an encrypted database or backup; a database that is created with it is encrypted [env: SAPWOOD_KEY_FILE]
+    #[arg(long, global = true, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
     /// Tell on standard error what the store does: error, warn, info, or debug, with which each flush has a line
     #[arg(long, global = true, value_name = "LEVEL")]

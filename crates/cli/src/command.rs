@@ -26,7 +26,7 @@ use crate::arguments::{Arguments, Command, Key};
 use crate::escape::unescape;
 use crate::failure::{Failure, Result};
 use sapwood::{Builder, Database, EncryptionKey, Error, Keyspace, LargeValues};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How databases are opened.
@@ -97,7 +97,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
             | Command::Completions(_)
             | Command::Man(_)
     );
-    let key_file = arguments.key_file.filter(|_| needs_key);
+    let key_file = arguments.key_file.or_else(key_file_of_environment).filter(|_| needs_key);
     let key = key_file.map(EncryptionKey::from_file).transpose()?;
     let opening = Opening { memory: arguments.memory, key, wait: arguments.wait };
     match arguments.command {
@@ -130,6 +130,12 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
     }
 }
 
+/// The key file that the environment names. An empty name is none there, as for most programs; as an option it would be one that a script
+/// has lost.
+fn key_file_of_environment() -> Option<PathBuf> {
+    std::env::var_os("SAPWOOD_KEY_FILE").filter(|name| !name.is_empty()).map(PathBuf::from)
+}
+
 /// Says it in the words of the command line when somebody took a file for a database.
 fn refuse_file(path: &Path) -> Result<()> {
     if path.is_file() {
@@ -151,13 +157,7 @@ fn large_values(db: &Database, name: &str) -> Result<Option<LargeValues>> {
 
 /// A keyspace that is there.
 fn existing(db: &Database, name: &str) -> Result<Keyspace> {
-    let found = db.keyspace_if_exists(name).map_err(|error| match error {
-        sapwood::Error::LargeValues { .. } => Failure::Usage(format!(
-            "keyspace {name:?} has large values: `sapwood put DB KEY --from FILE` sets one, `get DB KEY --to FILE` writes one to a file, `scan DB` lists keys and lengths"
-        )),
-        error => error.into(),
-    })?;
-    found.ok_or_else(|| {
+    db.keyspace_if_exists(name)?.ok_or_else(|| {
         let names = db.keyspaces();
         Failure::NotFound(if names.is_empty() {
             "the database is empty: it has no keyspaces".to_owned()

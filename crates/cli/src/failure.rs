@@ -56,8 +56,17 @@ impl From<sapwood::Error> for Failure {
                 Failure::NotFound(error.to_string())
             }
             sapwood::Error::BackupDamaged { .. } => Failure::Damage(error.to_string()),
+            sapwood::Error::LargeValues { keyspace } => Failure::Usage(format!(
+                "keyspace {keyspace:?} has large values: `sapwood put DB KEY --from FILE` sets one, `get DB KEY --to FILE` writes one to a \
+                 file, `scan DB` lists keys and lengths; for records choose another one with --keyspace"
+            )),
+            sapwood::Error::NoLargeValues { keyspace } => Failure::Usage(format!(
+                "keyspace {keyspace:?} has records, and takes no large values: `sapwood put DB KEY VALUE` sets one; for large values choose \
+                 another name with --keyspace"
+            )),
+            // But for a backup to a directory, which says so itself.
             sapwood::Error::Stopped => {
-                Failure::Interrupted("interrupted: run it again, and it goes on".to_owned())
+                Failure::Interrupted("interrupted: run it again, and it begins anew".to_owned())
             }
             _ => Failure::Other(error.to_string()),
         }

@@ -1,5 +1,6 @@
 //! Files that commands write for people. What was there stays until the new content is whole and on the disk, and a file keeps its mode
-//! and its owner.
+//! and its owner. But it is written in its place, and a failure leaves a part of it, where nothing can be put beside it, where only its
+//! owner could make one like it, and where it is a device, a pipe, or a link to nothing.
 
 use crate::failure::{Failure, Result};
 use std::fs::{self, File, Metadata, OpenOptions};

@@ -18,10 +18,18 @@ use std::time::Duration;
 
 const CHUNK: usize = 256 << 10;
 const CHUNKS: usize = 4;
-/// What is looked at before anything is written.
+/// Bytes that are looked at before anything is written.
 const BLOCK: usize = 4 << 10;
+/// The same where a CR comes before the first LF: whether lines end with CR alone is seen at the end of the input only, and a longer one is
+/// taken as it is.
+const BLOCK_WITH_CR: usize = 1 << 20;
 /// How soon Ctrl-C is noticed.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// What an input is called.
+pub(crate) fn name(path: &Path) -> String {
+    if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() }
+}
 
 /// See the module.
 pub(crate) struct Input {
@@ -81,15 +89,19 @@ impl Input {
     }
 
     /// The first block, which is not taken by that: as much as there is at once, or all up to the end, and no less than the
-    /// first line or `BLOCK` bytes.
-    pub fn first_block(&mut self) -> io::Result<&[u8]> {
-        while self.chunk.len() < BLOCK && !self.chunk.contains(&b'\n') {
-            match self.chunks.recv() {
-                Ok(chunk) => self.chunk.extend(chunk?),
-                Err(_) => break,
+    /// first line or `BLOCK` bytes. Also whether it is known to be all.
+    pub fn first_block(&mut self) -> io::Result<(&[u8], bool)> {
+        let (mut has_line, mut most) = (false, BLOCK);
+        while !has_line && self.chunk.len() < most {
+            let Ok(chunk) = self.chunks.recv() else { return Ok((&self.chunk, true)) };
+            let chunk = chunk?;
+            has_line = chunk.contains(&b'\n');
+            if chunk.contains(&b'\r') {
+                most = BLOCK_WITH_CR;
             }
+            self.chunk.extend(chunk);
         }
-        Ok(&self.chunk)
+        Ok((&self.chunk, false))
     }
 
     /// Bytes that were taken from it so far.
@@ -166,14 +178,17 @@ mod tests {
                 self.0.read(&mut buffer[..one])
             }
         }
-        for (bytes, block) in [
-            (b"a\t1\nb\t2\n".to_vec(), 4),
-            (vec![b'x'; 3 * BLOCK], BLOCK),
-            (b"SQLite".to_vec(), 6),
-            (Vec::new(), 0),
+        let with_cr = [&b"\r"[..], &[b'x'; 3 * BLOCK]].concat();
+        for (bytes, block, is_all) in [
+            (b"a\t1\nb\t2\n".to_vec(), 4, false),
+            (vec![b'x'; 3 * BLOCK], BLOCK, false),
+            (b"SQLite".to_vec(), 6, true),
+            (Vec::new(), 0, true),
+            (with_cr.clone(), with_cr.len(), true),
+            ([&with_cr[..], b"\nb\t2\n"].concat(), with_cr.len() + 1, false),
         ] {
             let mut input = Input::of(Drops(io::Cursor::new(bytes.clone())), true).ok().unwrap();
-            assert_eq!(input.first_block().unwrap(), &bytes[..block]);
+            assert_eq!(input.first_block().unwrap(), (&bytes[..block], is_all));
             let mut found = Vec::new();
             input.read_to_end(&mut found).unwrap();
             assert_eq!(found, bytes);

@@ -88,8 +88,8 @@ fn is_plain(signature: &[u8]) -> bool {
     signature.iter().all(|byte| byte.is_ascii_graphic())
 }
 
-/// What `block`, the beginning of an input, is, if it is none of the forms. `assumed` says that nobody told the form.
-pub(crate) fn find(block: &[u8], format: Format, assumed: bool) -> Option<Found> {
+/// What `block`, the beginning of an input or all of it, is, if it is none of the forms. `assumed` says that nobody told the form.
+pub(crate) fn find(block: &[u8], is_all: bool, format: Format, assumed: bool) -> Option<Found> {
     let has_nul = block.contains(&0);
     let is_text = !has_nul && text_of(block).is_some_and(|text| !text.contains(is_odd));
     let fits = |(at, bytes, ..): &&(usize, &[u8], &str, Remedy)| {
@@ -105,8 +105,9 @@ pub(crate) fn find(block: &[u8], format: Format, assumed: bool) -> Option<Found>
     if has_nul {
         return Some(of_nuls(block));
     }
+    // An LF may follow: then the CR is a byte of the first line.
     let has_lines = block.contains(&b'\n') || !block.contains(&b'\r');
-    if !has_lines && format != Format::Csv {
+    if is_all && !has_lines && format != Format::Csv {
         return Some(Found {
             what: "text whose lines end as on old Macs, with CR alone",
             remedy: Filter("tr '\\r' '\\n' <"),
@@ -163,7 +164,7 @@ mod tests {
     use super::*;
 
     fn what(block: &[u8], format: Format) -> Option<&'static str> {
-        find(block, format, false).map(|found| found.what)
+        find(block, true, format, false).map(|found| found.what)
     }
 
     #[test]
@@ -173,7 +174,7 @@ mod tests {
             block.extend_from_slice(bytes);
             block.extend_from_slice(b"\x01\x80\0\0 and more");
             assert!(
-                find(&block, Format::Tsv, false)
+                find(&block, true, Format::Tsv, false)
                     .is_some_and(|found| found.what != "binary data (it has NUL bytes)"),
                 "{name}"
             );
@@ -206,7 +207,7 @@ mod tests {
         let text = "fram\t1892\nbeagle\t1820\n";
         let little: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
         let big: Vec<u8> = text.encode_utf16().flat_map(u16::to_be_bytes).collect();
-        let filter = |block: &[u8]| find(block, Format::Tsv, false).map(|found| found.remedy);
+        let filter = |block: &[u8]| find(block, true, Format::Tsv, false).map(|found| found.remedy);
         assert_eq!(filter(&little), Some(Filter("iconv -f UTF-16LE -t UTF-8")));
         assert_eq!(filter(&big), Some(Filter("iconv -f UTF-16BE -t UTF-8")));
         assert_eq!(filter(&[b"\xff\xfe", &little[..]].concat()), Some(Filter("iconv -f UTF-16 -t UTF-8")));
@@ -216,12 +217,16 @@ mod tests {
     #[test]
     fn text_of_another_form_is_known_only_where_nobody_told_the_form() {
         assert_eq!(
-            find(b"{\"key\":\t1}\n", Format::Tsv, true).map(|found| found.remedy),
+            find(b"{\"key\":\t1}\n", true, Format::Tsv, true).map(|found| found.remedy),
             Some(Is(Format::Jsonl))
         );
-        assert_eq!(find(b"VERSION=3\n", Format::Tsv, true).map(|found| found.remedy), Some(Is(Format::Mdb)));
-        assert_eq!(find(b"{\"key\":\t1}\n", Format::Tsv, false), None);
+        assert_eq!(
+            find(b"VERSION=3\n", true, Format::Tsv, true).map(|found| found.remedy),
+            Some(Is(Format::Mdb))
+        );
+        assert_eq!(find(b"{\"key\":\t1}\n", true, Format::Tsv, false), None);
         assert!(what(b"a\t1\rb\t2\r", Format::Tsv).unwrap().contains("CR alone"));
+        assert_eq!(find(b"a\t1\rb\t2\r", false, Format::Tsv, false), None, "more follows");
         assert_eq!(what(b"a,1\rb,2\r", Format::Csv), None);
     }
 }

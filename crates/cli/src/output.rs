@@ -24,6 +24,14 @@ pub(crate) fn print(text: impl std::fmt::Display) -> Result<()> {
     writeln!(output, "{text}").and_then(|()| output.flush()).map_err(failed)
 }
 
+/// What a command ends with that has told what it found. The exit code is an answer too, for whoever has read enough.
+pub(crate) fn answered(told: Result<()>, answer: Result<()>) -> Result<()> {
+    match told {
+        Ok(()) | Err(Failure::Closed) => answer,
+        failed => failed,
+    }
+}
+
 /// Tells people something on standard error, if they listen.
 pub(crate) fn tell(text: impl std::fmt::Display) {
     let _ = writeln!(stderr().lock(), "{text}");

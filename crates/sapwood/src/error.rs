@@ -4,6 +4,7 @@
 mod conflict_reason;
 mod key_problem;
 mod kind;
+pub(crate) mod words;
 
 pub use conflict_reason::ConflictReason;
 pub use key_problem::KeyProblem;
@@ -184,15 +185,19 @@ pub enum Error {
         max: usize,
     },
     /// The value is too long.
-    #[error("the value has {len} bytes; values have at most {max} bytes in this database")]
+    #[error("the value has {len} bytes; values have {} in this database", words::at_most(*max, *most))]
     ValueTooLong {
         /// The value's length in bytes.
         len: usize,
         /// The maximum length in bytes.
         max: usize,
+        /// The maximum with the largest memory budget.
+        most: usize,
     },
     /// The batch is too large for one log record, or an ingestion is too large for one call.
-    #[error("the batch has {len} bytes; at most {max} bytes can be committed as one: split it")]
+    #[error(
+        "the batch has {len} bytes; with as many changes at most {max} bytes can be committed as one: split it"
+    )]
     BatchTooLarge {
         /// The batch's size in bytes.
         len: usize,
@@ -393,9 +398,9 @@ pub enum Error {
         /// Why not.
         reason: String,
     },
-    /// A target of backups refused something, or failed ([`backup::Target`](crate::backup::Target)). The backup can be repeated, and
-    /// goes on where it was.
-    #[error("{operation} of {name} in {target} failed: {source}; repeat it, and it goes on from there")]
+    /// A target of backups refused something, or failed ([`backup::Target`](crate::backup::Target)). A backup can be repeated, and
+    /// goes on where it was, unless it is a stream; a restore begins anew.
+    #[error("{operation} of {name} in {target} failed: {source}; {}", words::repeated(operation, target))]
     BackupTarget {
         /// Where the target is.
         target: String,

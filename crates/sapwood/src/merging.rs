@@ -247,10 +247,15 @@ impl Merging {
             .unwrap_or_else(|_| Err(format!("merge operator {:?} panicked", self.name())))
     }
 
+    /// The error for bytes that are longer than an operand.
+    pub fn too_long(&self, bytes: &[u8]) -> Error {
+        Error::ValueTooLong { len: bytes.len(), max: self.limits.operand, most: self.limits.value }
+    }
+
     /// Returns an error if these bytes cannot be an operand.
     pub fn check(&self, operand: &[u8]) -> Result<()> {
         if operand.len() > self.limits.operand {
-            return Err(Error::ValueTooLong { len: operand.len(), max: self.limits.operand });
+            return Err(self.too_long(operand));
         }
         let checked = self.call(|operator| operator.check(operand));
         checked.map_err(|reason| Error::BadOperand { operator: self.name().into(), reason })
@@ -508,7 +513,7 @@ mod tests {
         let short = Merging::new(Arc::new(Append), at_most(5));
         let long = short.lay(&operands([part(1, 1, b"abc")]), Some(&whole(b"abc")));
         assert!(matches!(short.read(b"k", &long), Err(Error::MergeFailed { .. })));
-        assert!(matches!(short.check(b"abcdef"), Err(Error::ValueTooLong { len: 6, max: 5 })));
+        assert!(matches!(short.check(b"abcdef"), Err(Error::ValueTooLong { len: 6, max: 5, .. })));
         let unknown = Merging::named("gone".into());
         assert!(matches!(
             unknown.read(b"k", &unknown.lay(&operands([part(1, 1, b"a")]), None)),

@@ -41,7 +41,7 @@ impl Stored {
         }
         bytes.extend_from_slice(rest);
         if bytes.len() > METADATA_MAX {
-            return Err(Error::ValueTooLong { len: bytes.len(), max: METADATA_MAX });
+            return Err(Error::ValueTooLong { len: bytes.len(), max: METADATA_MAX, most: METADATA_MAX });
         }
         Ok(bytes)
     }

@@ -4,14 +4,14 @@ use crate::arguments::{Backup, Backups};
 use crate::command::Opening;
 use crate::failure::{Failure, Result};
 use crate::interrupt;
-use crate::output::{failed, print, tell};
+use crate::output::{answered, failed, print, tell};
 use crate::progress::{Progress, human_bytes};
 use sapwood::Error;
 use sapwood::backup::{self, BackupInfo, Directory, StreamWriter, Target};
 use std::io::{IsTerminal, Write, stdout};
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Tells how far a backup, a restore or a verification is, and ends it after Ctrl-C.
 pub(super) struct Watch {
@@ -49,8 +49,15 @@ pub(super) fn existing(path: &Path) -> Result<Directory> {
     Ok(Directory::open(path)?)
 }
 
-fn rfc3339(time: SystemTime) -> String {
-    humantime::format_rfc3339_seconds(time).to_string()
+/// A time as people and programs read it. A clock that was wrong may have had later ones than the form has.
+pub(super) fn rfc3339(time: SystemTime) -> String {
+    /// The year 10000, in seconds since 1970: years of RFC 3339 have four digits.
+    const END: u64 = 253_402_300_800;
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    if since.as_secs() >= END {
+        return format!("{} ms after 1970", since.as_millis());
+    }
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + since).to_string()
 }
 
 pub(crate) fn run(options: &Backup, opening: Opening) -> Result<()> {
@@ -84,7 +91,10 @@ pub(crate) fn run(options: &Backup, opening: Opening) -> Result<()> {
     }
     let taken = backup.run(&target);
     watch.finish();
-    let taken = taken?;
+    let taken = taken.map_err(|error| match error {
+        Error::Stopped => Failure::Interrupted("interrupted: run it again, and it goes on".to_owned()),
+        error => error.into(),
+    })?;
     let told = print(format_args!(
         "{}: backup {} of {}, {}, {} copied",
         path.display(),
@@ -94,7 +104,7 @@ pub(crate) fn run(options: &Backup, opening: Opening) -> Result<()> {
         human_bytes(taken.copied)
     ));
     if let Some(archive) = &taken.archive {
-        let since = humantime::format_rfc3339_seconds(archive.since);
+        let since = rfc3339(archive.since);
         _ = print(format_args!("{}: each moment since {since} can be restored", path.display()));
         if let Some(gap) = archive.gap {
             tell(format_args!("{}: not all between the backup before and this one: {gap}", path.display()));
@@ -155,11 +165,15 @@ pub(crate) fn list(options: &Backups) -> Result<()> {
             Err(error) => not_read.push(error.to_string()),
         }
     }
-    show(options, &backups, damaged.is_empty() && not_read.is_empty())?;
-    if !damaged.is_empty() {
-        return Err(Failure::Damage([damaged, not_read].concat().join("\n")));
-    }
-    if not_read.is_empty() { Ok(()) } else { Err(Failure::Other(not_read.join("\n"))) }
+    let told = show(options, &backups, damaged.is_empty() && not_read.is_empty());
+    let answer = if !damaged.is_empty() {
+        Err(Failure::Damage([damaged, not_read].concat().join("\n")))
+    } else if !not_read.is_empty() {
+        Err(Failure::Other(not_read.join("\n")))
+    } else {
+        Ok(())
+    };
+    answered(told, answer)
 }
 
 fn show(options: &Backups, backups: &[BackupInfo], are_all: bool) -> Result<()> {
@@ -205,4 +219,20 @@ fn json(info: &BackupInfo) -> serde_json::Value {
         "archive_bytes": info.archive.map(|archive| archive.bytes),
         "gap": info.archive.and_then(|archive| archive.gap).map(|gap| gap.to_string()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn any_time_is_told() {
+        let told = |millis| rfc3339(UNIX_EPOCH + Duration::from_millis(millis));
+        assert_eq!(told(0), "1970-01-01T00:00:00Z");
+        assert_eq!(told(253_402_300_799_999), "9999-12-31T23:59:59Z");
+        assert_eq!(told(253_402_300_800_000), "253402300800000 ms after 1970");
+        assert_eq!(told(u64::MAX), format!("{} ms after 1970", u64::MAX));
+        assert_eq!(rfc3339(UNIX_EPOCH - Duration::from_secs(1)), "1970-01-01T00:00:00Z");
+    }
 }

@@ -10,7 +10,8 @@ pub(crate) fn run(options: &Dump, opening: Opening) -> Result<()> {
     let db = opening.to_read(&options.db)?;
     let names = match (&options.keyspace, options.format) {
         (Some(name), _) => vec![name.clone()],
-        (None, Format::Mdb) => db.keyspaces(),
+        // Of none, `load` would take nothing: it is told as in the other forms.
+        (None, Format::Mdb) if !db.keyspaces().is_empty() => db.keyspaces(),
         (None, _) => vec!["default".to_owned()],
     };
     let snapshot = db.snapshot();

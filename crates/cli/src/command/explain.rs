@@ -3,20 +3,18 @@
 use crate::arguments::Explain;
 use crate::command::Opening;
 use crate::failure::{Failure, Result};
-use crate::output::print;
+use crate::output::{answered, print};
 
 pub(crate) fn run(options: &Explain, opening: Opening) -> Result<()> {
     let key = super::bytes(&options.key)?;
     let db = opening.to_read(&options.db)?;
     let explanation = super::existing(&db, &options.keyspace)?.explain(&key)?;
-    if options.json {
+    let told = if options.json {
         let json = serde_json::to_string_pretty(&explanation);
-        print(json.map_err(|error| Failure::Other(error.to_string()))?)?;
+        print(json.map_err(|error| Failure::Other(error.to_string()))?)
     } else {
-        print(&explanation)?;
-    }
-    match explanation.value_bytes {
-        Some(_) => Ok(()),
-        None => Err(Failure::NotFound(format!("not found: {}", options.key))),
-    }
+        print(&explanation)
+    };
+    let missing = || Failure::NotFound(format!("not found: {}", options.key));
+    answered(told, explanation.value_bytes.map(drop).ok_or_else(missing))
 }

@@ -7,7 +7,7 @@ use crate::failure::{Failure, Result};
 use crate::file;
 use crate::format::jsonl;
 use crate::interrupt;
-use crate::output::failed;
+use crate::output::{answered, failed};
 use crate::progress::{Progress, human_bytes};
 use sapwood::Database;
 use std::io::{self, BufRead, Write, stdout};
@@ -24,28 +24,28 @@ pub(crate) fn run(options: &Get, opening: Opening) -> Result<()> {
     }
     let keyspace = super::existing(&db, &options.keyspace)?;
     let values = keyspace.multi_get(&keys)?;
-    let mut output = stdout().lock();
-    let mut missing = Vec::new();
-    for ((key, name), value) in keys.iter().zip(&options.keys).zip(&values) {
-        if options.json {
-            writeln!(output, "{}", jsonl::object(key, value.as_deref()))?;
-        }
-        let Some(value) = value else {
-            missing.push(name.as_str());
-            continue;
-        };
-        if options.hex {
-            let digits: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
-            writeln!(output, "{digits}")?;
-        } else if !options.json {
-            writeln!(output, "{}", escape(value))?;
-        }
-    }
-    output.flush()?;
-    if missing.is_empty() {
+    let names = options.keys.iter().zip(&values).filter(|(_, value)| value.is_none());
+    let missing: Vec<_> = names.map(|(name, _)| name.as_str()).collect();
+    let answer = if missing.is_empty() {
         Ok(())
     } else {
         Err(Failure::NotFound(format!("not found: {}", missing.join(" "))))
+    };
+    let told = keys.iter().zip(&values).try_for_each(|(key, value)| show(options, key, value.as_deref()));
+    answered(told.and_then(|()| stdout().flush()).map_err(failed), answer)
+}
+
+/// Prints what there is of a key.
+fn show(options: &Get, key: &[u8], value: Option<&[u8]>) -> io::Result<()> {
+    let mut output = stdout().lock();
+    match value {
+        value if options.json => writeln!(output, "{}", jsonl::object(key, value)),
+        None => Ok(()),
+        Some(value) if options.hex => {
+            let digits: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
+            writeln!(output, "{digits}")
+        }
+        Some(value) => writeln!(output, "{}", escape(value)),
     }
 }
 
@@ -66,8 +66,12 @@ fn to_file(db: &Database, options: &Get, key: &[u8], to: &Path) -> Result<()> {
     };
     // After the value was found: a file is not emptied for a key that is not there.
     if to == Path::new("-") {
+        interrupt::watch_leaving("not all of the value was written");
         return copy(source, len, &mut stdout().lock(), failed);
     }
+    interrupt::watch_leaving(
+        "a file .sapwood-....part may be left beside the one that was to be written: remove it",
+    );
     file::replace(to, |output| copy(source, len, output, file::cannot(to)))
 }
 
@@ -78,7 +82,6 @@ fn copy(
     output: &mut dyn Write,
     refused: impl Fn(io::Error) -> Failure,
 ) -> Result<()> {
-    interrupt::watch();
     let mut progress = Progress::bytes("reading", Some(len));
     let mut done = 0;
     loop {

@@ -1,7 +1,8 @@
 //! `sapwood load`: records from a file, in batches, durable at the end.
 //!
 //! Invariants:
-//! 1. a record that no database can hold is bad input, as a malformed line is, and keeps no other record out;
+//! 1. a record that no database can hold is bad input, as a malformed line is, and keeps no other record out; one that only needs more
+//!    memory is none, and is not skipped;
 //! 2. nothing is written before the first block of the input was looked at, and could be records;
 //! 3. whatever ends the load, records that were read before are in the database, and the message says how many.
 
@@ -11,7 +12,7 @@ use crate::command::Opening;
 use crate::escape::shown;
 use crate::failure::{Failure, Result};
 use crate::format::{Format, ReadError, Record};
-use crate::input::Input;
+use crate::input::{self, Input};
 use crate::interrupt;
 use crate::magic::{self, Found, Remedy};
 use crate::output::tell;
@@ -28,10 +29,23 @@ const BATCH_BYTES: usize = 512 << 10;
 /// Longer values go in alone: the longest that a database takes depends on its memory, and a batch would not tell which
 /// record was too long.
 const ALONE: usize = 128 << 10;
+/// Bytes that a record of a batch takes in the database's memory beside key and value, at most.
+const RECORD_BYTES: u64 = 64;
+/// A batch is committed early, too, when it takes this part of the database's memory (a divisor): of a sixth, a queue's share, it is one
+/// commit as any other, however short its records are.
+const MEMORY_PARTS: u64 = 8;
+
+/// With so much memory a database takes the longest values that there are (16 MiB), which are a sixteenth of it at most.
+const ENOUGH_MEMORY: &str = "512M";
+/// How to load what is not in the database, where nobody knows which records that are.
+const RUN_AGAIN: &str =
+    "to go on, run the same command again: records that are in are only set to the same value";
 
 struct Loader<'a> {
     db: &'a Database,
     options: &'a Load,
+    /// Bytes that the database may use.
+    memory: u64,
     keyspaces: HashMap<String, Keyspace>,
     batch: Batch,
     records: u64,
@@ -39,15 +53,16 @@ struct Loader<'a> {
 }
 
 impl Loader<'_> {
-    /// Takes a record. The text is why no database can hold it.
-    fn add(&mut self, record: &Record) -> Result<Option<String>> {
+    /// Takes a record, which ends with this line. Inside: why no database can hold it, or this one with its memory.
+    fn add(&mut self, record: &Record, line: u64) -> Result<std::result::Result<(), ReadError>> {
+        let bad = |what| Ok(Err(ReadError::Bad { line, column: 1, what }));
         let (len, max) = (record.key.len(), sapwood::KEY_LEN_MAX);
         if len > max {
-            return Ok(Some(format!("the key has {len} bytes; keys have 1 to {max} bytes")));
+            return bad(format!("the key has {len} bytes; keys have 1 to {max} bytes"));
         }
         let keyspace = match self.keyspace(record.keyspace.as_deref())? {
             Ok(keyspace) => keyspace,
-            Err(what) => return Ok(Some(what)),
+            Err(what) => return bad(what),
         };
         let alone = record.value.len() > ALONE;
         if alone {
@@ -56,18 +71,24 @@ impl Loader<'_> {
         self.batch.insert(&keyspace, &record.key, &record.value);
         if alone {
             match self.take_batch().commit() {
-                Err(error @ sapwood::Error::ValueTooLong { .. }) => return Ok(Some(error.to_string())),
+                Err(error @ sapwood::Error::ValueTooLong { len, most, .. }) if len <= most => {
+                    let what = format!("{error}: load it with --memory {ENOUGH_MEMORY}");
+                    return Ok(Err(ReadError::End { line, what }));
+                }
+                Err(error @ sapwood::Error::ValueTooLong { .. }) => return bad(error.to_string()),
                 other => other?,
             }
             self.records += 1;
             self.committed = self.records;
-            return Ok(None);
+            return Ok(Ok(()));
         }
         self.records += 1;
-        if self.batch.len() >= self.options.batch as usize || self.batch.byte_len() >= BATCH_BYTES {
+        let taken = self.batch.len() as u64 * RECORD_BYTES + self.batch.byte_len() as u64;
+        let is_full = self.batch.byte_len() >= BATCH_BYTES || taken >= self.memory / MEMORY_PARTS;
+        if is_full || self.batch.len() >= self.options.batch as usize {
             self.commit()?;
         }
-        Ok(None)
+        Ok(Ok(()))
     }
 
     /// The keyspace for records that the file says are in this one. The text is why there can be none.
@@ -127,10 +148,7 @@ fn how_to_go_on(options: &Load, format: Format, line: u64) -> String {
             format!("to go on with the rest: tail -n +{}{file} | {again}", line + 1)
         }
         // Their beginning says what follows.
-        Format::Csv | Format::Mdb => {
-            "to go on, run the same command again: records that are in are only set to the same value"
-                .to_owned()
-        }
+        Format::Csv | Format::Mdb => RUN_AGAIN.to_owned(),
     }
 }
 
@@ -218,13 +236,9 @@ pub(crate) fn run(options: &Load, opening: Opening) -> Result<()> {
     options.keyspace.as_deref().map_or(Ok(()), super::check_name)?;
     let (mut input, total) = Input::open(&options.file)?;
     let taken = input.taken();
-    let shown = if options.file == Path::new("-") {
-        "standard input".into()
-    } else {
-        options.file.display().to_string()
-    };
-    let first = input.first_block().map_err(|error| Failure::Other(format!("{shown}: {error}")))?;
-    if let Some(found) = magic::find(first, format, told.is_none()) {
+    let shown = input::name(&options.file);
+    let (first, is_all) = input.first_block().map_err(|error| Failure::Other(format!("{shown}: {error}")))?;
+    if let Some(found) = magic::find(first, is_all, format, told.is_none()) {
         return Err(refuse_other(options, &shown, &found));
     }
     let db = opening.to_write(&options.db, true)?;
@@ -232,8 +246,8 @@ pub(crate) fn run(options: &Load, opening: Opening) -> Result<()> {
     let mut reader = format.reader(input, options.key_column.as_deref());
     let mut progress = Progress::bytes("loading", total);
     let began = Instant::now();
-    let mut loader =
-        Loader { db: &db, options, keyspaces: HashMap::new(), batch: db.batch(), records: 0, committed: 0 };
+    let (keyspaces, batch, memory) = (HashMap::new(), db.batch(), opening.memory);
+    let mut loader = Loader { db: &db, options, memory, keyspaces, batch, records: 0, committed: 0 };
     if options.keyspace.is_some() || format != Format::Mdb {
         // Exists even if there are no records, so that what was loaded can be dumped.
         loader.keyspace(None)?.map_err(Failure::Usage)?;
@@ -259,9 +273,8 @@ pub(crate) fn run(options: &Load, opening: Opening) -> Result<()> {
         }
         let Some(record) = record else { break };
         let added = match record {
-            Ok(record) => match loader.add(&record) {
-                Ok(None) => Ok(()),
-                Ok(Some(what)) => Err(ReadError::Bad { line: reader.line(), column: 1, what }),
+            Ok(record) => match loader.add(&record, reader.line()) {
+                Ok(added) => added,
                 Err(failure) => {
                     failed = Some(failure);
                     break;
@@ -322,9 +335,9 @@ pub(crate) fn run(options: &Load, opening: Opening) -> Result<()> {
         (Some(failure), Ok(())) => {
             Err(Failure::Other(format!("{failure}\n  {committed} records before it are in the database")))
         }
+        // Those of the last batch may be missing, so no line says where the rest begins.
         (Some(Failure::Interrupted(_)), Err(failure)) => Err(Failure::Other(format!(
-            "{failure}\n  interrupted: about {committed} records are in the database, up to line {line} of {shown}\n  {}",
-            how_to_go_on(options, format, line)
+            "{failure}\n  interrupted: about {committed} records are in the database\n  {RUN_AGAIN}"
         ))),
         (Some(failure), Err(error)) => Err(Failure::Other(format!(
             "{failure}\n  and then: {error}\n  about {committed} records are in the database"

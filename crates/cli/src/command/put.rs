@@ -3,12 +3,12 @@
 use crate::arguments::Put;
 use crate::command::Opening;
 use crate::failure::{Failure, Result};
-use crate::input::Input;
+use crate::input::{self, Input};
 use crate::interrupt;
 use crate::progress::{Progress, human_bytes};
 use sapwood::{Database, Expiry, KeyspaceOptions};
 use std::cell::Cell;
-use std::io::{self, Read};
+use std::io::{self, BufRead, Read};
 use std::rc::Rc;
 
 pub(crate) fn run(options: &Put, opening: Opening) -> Result<()> {
@@ -17,9 +17,10 @@ pub(crate) fn run(options: &Put, opening: Opening) -> Result<()> {
     super::check_name(&options.keyspace)?;
     if let Some(from) = &options.from {
         // Before a database is created for it.
-        let input = Input::open(from)?;
+        let (mut input, len) = Input::open(from)?;
+        input.fill_buf().map_err(|error| Failure::Other(format!("{}: {error}", input::name(from))))?;
         let db = opening.to_write(&options.db, true)?;
-        put_large(&db, options, &key, input)?;
+        put_large(&db, options, &key, (input, len))?;
         return Ok(db.close()?);
     }
     let value = super::bytes(options.value.as_deref().unwrap_or_default())?;
@@ -41,15 +42,31 @@ pub(crate) fn run(options: &Put, opening: Opening) -> Result<()> {
 /// Streams a file into the database.
 fn put_large(db: &Database, options: &Put, key: &[u8], (input, len): (Input, Option<u64>)) -> Result<()> {
     interrupt::watch();
-    let values = db.large_values(&options.keyspace)?;
+    let name = &options.keyspace;
+    let is_new = !db.keyspaces().contains(name);
+    let values = db.large_values(name)?;
     let mut source = Watched { progress: Progress::bytes("writing", len), taken: input.taken(), input };
     let put = values.insert_from(key, &mut source);
     source.progress.finish();
-    match put {
-        Err(_) if interrupt::pressed() => {
-            Err(Failure::Interrupted("interrupted: nothing was changed".to_owned()))
+    let Err(error) = put else { return Ok(()) };
+    let is_empty = is_new && matches!(values.len_of(key), Ok(None));
+    // A keyspace of large values that has none would only keep records out.
+    let stays = is_empty && db.drop_keyspace(name).is_err();
+    let beside = match () {
+        () if stays => format!(", but that there is a keyspace {name:?} of large values now"),
+        () if db.keyspaces().is_empty() => format!("; {} has no keyspaces", options.db.display()),
+        () => String::new(),
+    };
+    match error {
+        // What else failed may have left the value there.
+        sapwood::Error::Source { .. } if interrupt::pressed() => {
+            Err(Failure::Interrupted(format!("interrupted: nothing was changed{beside}")))
         }
-        put => Ok(put.map(drop)?),
+        sapwood::Error::Source { cause } => {
+            let from = options.from.as_deref().map(input::name).unwrap_or_default();
+            Err(Failure::Other(format!("{from}: {cause}; nothing was changed{beside}")))
+        }
+        error => Err(error.into()),
     }
 }
 

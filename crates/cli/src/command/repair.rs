@@ -106,7 +106,7 @@ fn json(report: &RepairReport) -> Value {
 
 pub(crate) fn run(options: &Options, opening: &Opening) -> Result<()> {
     super::refuse_file(&options.db)?;
-    interrupt::watch();
+    interrupt::watch_leaving("there is no new database yet: run it again, and it begins anew");
     let mut bar: Option<Progress> = None;
     let mut see = |progress: &RepairProgress| {
         let bar = bar.get_or_insert_with(|| Progress::bytes("repairing", Some(progress.total)));
@@ -132,7 +132,6 @@ pub(crate) fn run(options: &Options, opening: &Opening) -> Result<()> {
         bar.finish();
     }
     let report = done.map_err(|error| match error {
-        Error::Stopped => Failure::Interrupted("interrupted: run it again, and it begins anew".to_owned()),
         Error::Locked { .. } if interrupt::pressed() => {
             Failure::Interrupted("interrupted: nothing was done".to_owned())
         }

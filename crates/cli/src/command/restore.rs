@@ -2,7 +2,7 @@
 
 use crate::arguments::{Restore as Options, Verify};
 use crate::command::Opening;
-use crate::command::backup::{Watch, existing};
+use crate::command::backup::{Watch, existing, rfc3339};
 use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::output::print;
@@ -61,13 +61,13 @@ fn watched(
 }
 
 pub(crate) fn run(options: &Options, opening: Opening) -> Result<()> {
-    interrupt::watch();
+    interrupt::watch_leaving("there is no database yet: run it again, and it begins anew");
     let mut source = Source::open(&options.from.target)?;
     let restore = source.restore(options.from.number, &opening)?;
     let point = options.to.map(Point::Time).or(options.to_sequence.map(Point::Sequence));
     let restore = point.into_iter().fold(restore, Restore::to);
     let info = watched(restore, "restoring", |restore| restore.into_directory(&options.db))?;
-    let (place, time) = (options.db.display(), humantime::format_rfc3339_seconds(info.time));
+    let (place, time) = (options.db.display(), rfc3339(info.time));
     match point {
         Some(_) => print(format_args!(
             "{place}: restored from backup {} and the log behind it, up to operation {}; the log's last time there is {time}",
@@ -82,7 +82,7 @@ pub(crate) fn run(options: &Options, opening: Opening) -> Result<()> {
 }
 
 pub(crate) fn verify(options: &Verify, opening: &Opening) -> Result<()> {
-    interrupt::watch();
+    interrupt::watch_leaving("nothing was changed");
     let mut source = Source::open(&options.from.target)?;
     let numbers = match &source {
         Source::Directory(target) if options.all => {

@@ -323,3 +323,54 @@ fn two_databases_do_not_become_one_keyspace() {
     place.file("one.mdb", ships);
     place.run(&["load", "x.db", "one.mdb", "-k", "other"]).ends(0);
 }
+
+/// It was called malformed, and left out: a dump of a database did not go into another.
+#[test]
+fn a_value_that_needs_more_memory_is_not_skipped() {
+    let place = Place::new();
+    for (memory, len) in [("4M", 1_000_000), ("256M", 16 << 20)] {
+        place.file("ships.tsv", format!("a\t1\nb\t{}\nc\t3\n", "v".repeat(len)));
+        let (little, enough) = (format!("{memory}.db"), format!("{memory}-enough.db"));
+        place
+            .run(&["load", &little, "ships.tsv", "--skip-bad", "--memory", memory])
+            .ends(3)
+            .tells(&format!("ships.tsv:2:1: the value has {len} bytes"))
+            .tells("16777216 with a larger one")
+            .tells("--memory 512M")
+            .tells("1 records before it are in the database");
+        place.run(&["load", &enough, "ships.tsv", "--memory", "512M"]).ends(0).tells("3 records");
+        assert_eq!(place.run(&["get", &enough, "b"]).ends(0).out.len(), len + 1);
+    }
+}
+
+/// They were told to be a batch of which 0 bytes can be committed.
+#[test]
+fn many_short_records_in_a_commit_fit_into_little_memory() {
+    let place = Place::new();
+    place.file("ships.tsv", (0..60_000).map(|index| format!("{index}\t\n")).collect::<String>());
+    place
+        .run(&["load", "x.db", "ships.tsv", "--batch", "100000", "--memory", "4M"])
+        .ends(0)
+        .tells("60000 records");
+}
+
+/// It depended on how it came whether a CR in the first line made it text of an old Mac.
+#[test]
+fn a_cr_in_a_long_first_line_is_a_byte_like_any_other() {
+    let place = Place::new();
+    for len in [5000, 300_000, 2 << 20] {
+        let value = format!("x\r{}", "y".repeat(len));
+        let text = format!("a\t{value}\nb\t2\n");
+        place.file("ships.tsv", &text);
+        place.run(&["load", "x.db", "ships.tsv"]).ends(0).tells("2 records");
+        place.feed(&["load", "y.db"], text.as_bytes()).ends(0).tells("2 records");
+        for db in ["x.db", "y.db"] {
+            assert_eq!(place.run(&["get", db, "a"]).ends(0).out, value.replace('\r', "\\r") + "\n");
+        }
+    }
+    let of_a_mac = "a\t1\rb\t2\r".repeat(30_000);
+    place.file("ships.tsv", &of_a_mac);
+    place.run(&["load", "z.db", "ships.tsv"]).ends(3).tells("tr '\\r' '\\n'");
+    place.feed(&["load", "z.db"], of_a_mac.as_bytes()).ends(3).tells("tr '\\r' '\\n'");
+    assert!(!place.path("z.db").exists());
+}

@@ -45,3 +45,17 @@ fn what_opens_no_database_needs_no_key() {
     run(&["key", "new", key.to_str().unwrap()]).ends(0);
     run(&["put", "x.db", "key", "value"]).ends(0);
 }
+
+/// Scripts set it so to have none. An option without a name is a name that a script has lost: nothing is written unencrypted for that.
+#[test]
+fn an_empty_name_is_none_in_the_environment_only() {
+    let place = Place::new();
+    let run = |arguments: &[&str]| {
+        Said::from(place.command(arguments).env("SAPWOOD_KEY_FILE", "").output().unwrap())
+    };
+    run(&["put", "x.db", "key", "value"]).ends(0);
+    assert_eq!(run(&["get", "x.db", "key"]).ends(0).out, "value\n");
+    run(&["put", "y.db", "key", "value", "--key-file", ""]).ends(2);
+    assert!(!place.path("y.db").exists());
+    assert!(place.run(&["--help"]).ends(0).out.contains("[env: SAPWOOD_KEY_FILE]"));
+}

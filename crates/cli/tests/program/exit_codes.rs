@@ -340,6 +340,16 @@ fn what_fails_before_it_begins_makes_nothing() {
     place.ships("beagle\t1820\n");
     place.run(&["backup", "ships.db", "backups"]).ends(0);
     std::fs::create_dir(place.path("empty")).unwrap();
+    for key in ["one.key", "two.key"] {
+        place.run(&["key", "new", key]).ends(0);
+    }
+    place.run(&["put", "secret.db", "k", "v", "--key-file", "one.key"]).ends(0);
+    place.run(&["backup", "secret.db", "secret", "--key-file", "one.key"]).ends(0);
+    for (stream, more) in [("ships", &["ships.db"][..]), ("secrets", &["secret.db", "--key-file", "one.key"])]
+    {
+        let backup = place.command(&[&["backup", "--stream"], more].concat()).output().unwrap();
+        place.file(stream, backup.stdout);
+    }
     let (key, name) = ("k".repeat(sapwood::KEY_LEN_MAX + 1), "n".repeat(256));
     for (code, arguments) in [
         (2, &["put", "new.db", "", "v"][..]),
@@ -349,6 +359,8 @@ fn what_fails_before_it_begins_makes_nothing() {
         (2, &["put", "new.db", "", "--from", "/dev/null"]),
         (2, &["put", "new.db", "k", "--from", "/dev/null", "-k", "two\nlines"]),
         (3, &["put", "new.db", "k", "--from", "empty"]),
+        // It is there, and nobody can read its beginning.
+        (3, &["put", "new.db", "k", "--from", "/proc/self/mem"]),
         (2, &["load", "new.db", "/dev/null", "-k", ""]),
         (2, &["load", "new.db", "/dev/null", "--memory", "1"]),
         (3, &["load", "new.db", "empty"]),
@@ -358,6 +370,11 @@ fn what_fails_before_it_begins_makes_nothing() {
         (1, &["restore", "backups", "new.db", "--to", "2h ago"]),
         (1, &["restore", "empty", "new.db"]),
         (1, &["restore", "/dev/null", "new.db"]),
+        (3, &["restore", "backups", "new.db", "--key-file", "one.key"]),
+        (3, &["restore", "ships", "new.db", "--key-file", "one.key"]),
+        (3, &["restore", "secret", "new.db"]),
+        (3, &["restore", "secret", "new.db", "--key-file", "two.key"]),
+        (3, &["restore", "secrets", "new.db"]),
     ] {
         place.run(arguments).ends(code);
         assert!(!place.path("new.db").exists(), "{arguments:?}");

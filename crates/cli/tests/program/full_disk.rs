@@ -73,3 +73,22 @@ fn a_file_system_that_is_read_only_is_named() {
     assert_eq!(said.err.matches("since the file system is read-only").count(), 4, "{said:?}");
     assert_eq!(said.err.matches("mount it for writing").count(), 4, "{said:?}");
 }
+
+/// The records of the last batch are not there, and the command that was suggested began behind them.
+#[test]
+fn who_interrupts_a_load_that_cannot_be_committed_is_told_to_repeat_it() {
+    let place = Place::new();
+    let lines = |count: u64| -> String {
+        (0..count).map(|index| format!("{index:08}\t{}\n", "v".repeat(300))).collect()
+    };
+    place.file("ships.tsv", lines(60_000));
+    place.file("more.tsv", lines(1000));
+    let script = format!(
+        "{{ {PROGRAM} load full/x.db ships.tsv --compression none --memory 8M; cat /dev/zero > full/another; }} 2>/dev/null; \
+         {{ cat more.tsv; sleep 8; }} | timeout --preserve-status 4 {PROGRAM} load full/x.db - --batch 100000 --memory 8M"
+    );
+    let Some(said) = on_a_small_disk(&place, &script) else { return };
+    assert_eq!(said.code, Some(3), "{said:?}");
+    assert!(said.err.contains("interrupted: about 0 records are in the database"), "{said:?}");
+    assert!(said.err.contains("run the same command again") && !said.err.contains("tail -n"), "{said:?}");
+}

@@ -227,7 +227,81 @@ fn a_large_value_whose_pipe_is_silent_is_given_up() {
     interrupt(&child);
     wait(child).ends(130).tells("nothing was changed");
     drop(stdin);
-    assert_eq!(place.run(&["scan", "x.db", "-k", "photos", "--count"]).ends(0).out, "0\n");
+    place.run(&["scan", "x.db", "-k", "photos", "--count"]).ends(1).tells("there are: default");
+}
+
+/// A keyspace of large values stayed, and kept all records out; and so did the database of a pipe that said nothing.
+#[test]
+fn what_was_made_for_a_large_value_that_is_given_up_keeps_no_records_out() {
+    let place = Place::new();
+    let put = || {
+        let mut command = place.command(&["put", "x.db", "k", "--from", "-"]);
+        command.stdin(Stdio::piped()).spawn().unwrap()
+    };
+    let mut silent = put();
+    std::thread::sleep(Duration::from_millis(500));
+    interrupt(&silent);
+    silent.wait().unwrap();
+    assert!(!place.path("x.db").exists());
+    let mut child = put();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(&[7; 300 << 10]).unwrap();
+    stdin.flush().unwrap();
+    until("it is open", || crate::running::is_open(&place.path("x.db")));
+    std::thread::sleep(Duration::from_millis(500));
+    interrupt(&child);
+    wait(child).ends(130).tells("nothing was changed; x.db has no keyspaces");
+    drop(stdin);
+    place.feed(&["load", "x.db"], b"fram\t1892\n").ends(0);
+    place.run(&["check", "x.db"]).ends(0);
+}
+
+/// A stream and a verification that were interrupted were said to go on.
+#[test]
+fn what_begins_anew_is_said_to() {
+    let place = Place::new();
+    let text: String = (0..40_000).map(|index| format!("key {index:06}\tvalue {index:0>90}\n")).collect();
+    place.feed(&["load", "ships.db", "--compression", "none"], text.as_bytes()).ends(0);
+    let stream = place.command(&["backup", "ships.db", "--stream"]).output().unwrap().stdout;
+
+    let mut child = place.command(&["backup", "ships.db", "--stream"]).spawn().unwrap();
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0; 8]).unwrap();
+    interrupt(&child);
+    std::thread::sleep(Duration::from_millis(200));
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("it begins anew"), "{output:?}");
+
+    let mut child = place.command(&["verify", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let (half, rest) = stream.split_at(stream.len() / 2);
+    stdin.write_all(half).unwrap();
+    interrupt(&child);
+    std::thread::sleep(Duration::from_millis(200));
+    // It may end before it has read this.
+    let _ = stdin.write_all(rest);
+    drop(stdin);
+    wait(child).ends(130).tells("it begins anew");
+}
+
+/// It said that what was committed is in the database, of which it writes nothing.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_get_that_is_stuck_tells_what_it_may_leave() {
+    let place = Place::new();
+    place.ships("fram\t1892\n");
+    assert!(Command::new("mkfifo").arg(place.path("pipe")).status().unwrap().success());
+    // Nobody reads the pipe.
+    let child = place.command(&["get", "ships.db", "fram", "--to", "pipe"]).spawn().unwrap();
+    let threads = format!("/proc/{}/task", child.id());
+    until("it watches for Ctrl-C", || {
+        let threads = std::fs::read_dir(&threads).into_iter().flatten().flatten();
+        let names = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok());
+        names.into_iter().any(|name| name.starts_with("sapwood-dead"))
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    interrupt(&child);
+    wait(child).ends(130).tells(".part may be left");
 }
 
 /// A list that was cut off is not taken for a whole one.

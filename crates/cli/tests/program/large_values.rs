@@ -27,7 +27,13 @@ fn what_does_not_go_together_is_told_with_the_way_out() {
     place.run(&["put", "x.db", "one", "-k", "photos", "--from", "in.bin"]).ends(0);
     place.run(&["put", "x.db", "one", "1892", "-k", "ships"]).ends(0);
     place.run(&["get", "x.db", "one", "-k", "photos"]).ends(2).tells("--to FILE");
-    place.run(&["put", "x.db", "one", "-k", "ships", "--from", "in.bin"]).ends(3).tells("another name");
+    place.run(&["put", "x.db", "one", "-k", "ships", "--from", "in.bin"]).ends(2).tells("another name");
+    place
+        .run(&["put", "x.db", "two", "1892", "-k", "photos"])
+        .ends(2)
+        .tells("--from FILE")
+        .tells("--keyspace");
+    place.feed(&["load", "x.db", "-k", "photos"], b"two\t1892\n").ends(2).tells("--keyspace");
     place.run(&["get", "x.db", "none", "-k", "photos", "--to", "out.bin"]).ends(1).tells("not found: none");
     assert!(!place.path("out.bin").exists(), "no file for a key that is not there");
     place.run(&["get", "x.db", "one", "-k", "ships", "--to", "-"]).ends(0);

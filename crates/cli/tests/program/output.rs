@@ -71,6 +71,36 @@ fn a_reader_that_has_had_enough_ends_the_program_quietly() {
     }
 }
 
+/// The exit code is an answer too.
+#[test]
+fn a_reader_that_has_had_enough_hides_no_answer() {
+    let place = large();
+    for _ in 0..2 {
+        place.run(&["backup", "ships.db", "backups"]).ends(0);
+    }
+    place.file("backups/backup-000001", "damaged");
+    for (arguments, what) in [
+        (&["get", "ships.db", "00000001", "none"][..], "not found: none"),
+        (&["get", "ships.db", "none", "--json"], "not found: none"),
+        (&["explain", "ships.db", "none"], "not found: none"),
+        (&["backups", "backups"], "backup-000001"),
+    ] {
+        let mut child = place.command(arguments).spawn().unwrap();
+        drop(child.stdout.take());
+        wait(child).ends(1).tells(what);
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_stream_that_cannot_be_written_is_not_said_to_go_on() {
+    let place = large();
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = place.command(&["backup", "ships.db", "--stream"]).stdout(full).output().unwrap();
+    let said = Said::from(output).ends(3).tells("No space left").tells("repeat it");
+    assert!(!said.err.contains("goes on from there"), "{said:?}");
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn output_that_cannot_be_written_is_an_error() {

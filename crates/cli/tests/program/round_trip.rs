@@ -210,3 +210,15 @@ fn a_keyspace_without_a_name_and_records_is_made_as_it_was_asked_for() {
         db.drop_keyspace("default").unwrap();
     }
 }
+
+/// It wrote nothing, which `load` refuses, and ended with 0.
+#[test]
+fn a_database_without_keyspaces_is_told_in_every_form() {
+    let place = Place::new();
+    place.ships("fram\t1892\n");
+    place.run(&["drop", "ships.db", "default"]).ends(0);
+    for format in ["tsv", "csv", "jsonl", "mdb"] {
+        let said = place.run(&["dump", "ships.db", "--format", format]).ends(1).tells("it has no keyspaces");
+        assert_eq!(said.out, "", "{format}");
+    }
+}

@@ -20,7 +20,7 @@ use super::name::BlobName;
 use super::retain::needed;
 use crate::database_id::DatabaseId;
 use crate::encryption::{self, Encryption, EncryptionKey};
-use crate::error::{Error, KeyProblem, Result};
+use crate::error::{Error, Result};
 use crate::operation::{NUMBER_MAX, Operations, SeqNo};
 use crate::storage::data_file::{PAGE, least_len};
 use crate::storage::reader::FILE as DATA_FILE;
@@ -331,12 +331,6 @@ impl Assembly {
                 "what version and log say".to_owned(),
                 "something else".to_owned(),
             ));
-        }
-        if self.key.is_some() && !self.encryption.is_on() {
-            return Err(Error::EncryptionKey {
-                path: "the backup".to_owned(),
-                problem: KeyProblem::Needless,
-            });
         }
         for edit in std::mem::take(&mut self.happened) {
             happen_again(&mut version, edit).map_err(|why| {

@@ -16,7 +16,7 @@ use super::stream::StreamInput;
 use super::target::Target;
 use super::{Progress, Reporter, damage, is_unreadable};
 use crate::encryption::EncryptionKey;
-use crate::error::{Error, Result};
+use crate::error::{Error, KeyProblem, Result};
 use crate::version::current;
 use psync::{Disk, DiskOptions, LockKind, Volume};
 use std::collections::BTreeSet;
@@ -264,13 +264,14 @@ impl<'p> Restore<'p> {
 
     fn assemble(self, begin: impl FnOnce(Option<&EncryptionKey>) -> Result<Assembly>) -> Result<BackupInfo> {
         let Self { from, number, point, key, mut reporter } = self;
-        let begin = || begin(key.as_ref());
+        let key = key.as_ref();
+        let begin = || begin(key);
         match (from, point) {
-            (From::Target(target), None) => from_target(target, number, &mut reporter, begin),
+            (From::Target(target), None) => from_target(target, number, key, &mut reporter, begin),
             (From::Target(target), Some(point)) => {
-                from_archives(target, (number, point), &mut reporter, begin)
+                from_archives(target, (number, point), key, &mut reporter, begin)
             }
-            (From::Stream(stream), None) => from_stream(StreamInput::new(stream), &mut reporter, begin),
+            (From::Stream(stream), None) => from_stream(StreamInput::new(stream), key, &mut reporter, begin),
             (From::Stream(_), Some(point)) => Err(not_archived("the stream", point, "its own".to_owned())),
         }
     }
@@ -286,9 +287,34 @@ impl std::fmt::Debug for Restore<'_> {
     }
 }
 
+/// Returns an error if a key is given that is not needed, or none that is: before anything is made.
+fn check_need(is_encrypted: bool, key: Option<&EncryptionKey>) -> Result<()> {
+    let problem = match (is_encrypted, key) {
+        (true, None) => KeyProblem::Needed,
+        (false, Some(_)) => KeyProblem::Needless,
+        _ => return Ok(()),
+    };
+    Err(Error::EncryptionKey { path: "the backup".to_owned(), problem })
+}
+
+/// The same, and if it is not the key of these keys, which are of that backup.
+fn check_key(
+    target: &dyn Target,
+    (keys, backup): (Option<Seal>, u64),
+    key: Option<&EncryptionKey>,
+) -> Result<()> {
+    check_need(keys.is_some(), key)?;
+    if keys.is_some() {
+        let mut input = BlobInput::new(target, BlobName::Keys(backup));
+        Assembly::checking(key).take_later_keys(input.open(Kind::Keys, backup)?)?;
+    }
+    Ok(())
+}
+
 fn from_target(
     target: &dyn Target,
     number: Option<u64>,
+    key: Option<&EncryptionKey>,
     reporter: &mut Reporter<'_>,
     begin: impl FnOnce() -> Result<Assembly>,
 ) -> Result<BackupInfo> {
@@ -298,6 +324,7 @@ fn from_target(
     let number = found.ok_or_else(|| no_backup(target, number, &listing))?;
     let (manifest, seal) = read_manifest(target, number)?;
     check_format(&manifest, &target.describe())?;
+    check_key(target, (manifest.keys, number), key)?;
     reporter.progress.total = manifest.used();
     let mut assembly = begin()?;
     take_needed(target, &manifest, &mut assembly, reporter)?;
@@ -350,6 +377,7 @@ fn not_archived(target: &str, point: Point, existing: String) -> Error {
 fn from_archives(
     target: &dyn Target,
     (number, point): (Option<u64>, Point),
+    key: Option<&EncryptionKey>,
     reporter: &mut Reporter<'_>,
     begin: impl FnOnce() -> Result<Assembly>,
 ) -> Result<BackupInfo> {
@@ -385,6 +413,7 @@ fn from_archives(
         tracing::warn!(%error, "the moment is restored without a backup that cannot be read");
     }
     let (mut base, seal) = read(plan.base.number)?;
+    check_key(target, (base.keys, plan.last.number), key)?;
     let mut info = BackupInfo::of(&base, seal);
     reporter.progress.total = base.used() + plan.parts.iter().map(|part| part.seal.len).sum::<u64>();
     let mut assembly = begin()?;
@@ -413,6 +442,7 @@ fn from_archives(
 
 fn from_stream<R: io::Read>(
     mut stream: StreamInput<R>,
+    key: Option<&EncryptionKey>,
     reporter: &mut Reporter<'_>,
     begin: impl FnOnce() -> Result<Assembly>,
 ) -> Result<BackupInfo> {
@@ -423,8 +453,9 @@ fn from_stream<R: io::Read>(
             return Err(damage("stream", "stream", 0, "the manifest at its end", "one", "none"));
         };
         if reader.header.kind != Kind::Manifest {
-            // When there is something to restore.
+            // When there is something to restore. Keys come first.
             if let Some(begin) = begin.take() {
+                check_need(reader.header.kind == Kind::Keys, key)?;
                 assembly = Some(begin()?);
             }
             if let Some(assembly) = &mut assembly

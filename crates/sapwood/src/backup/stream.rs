@@ -3,6 +3,7 @@
 use super::blob::{Input, Place};
 use super::target::{Content, Target};
 use crate::backup::damage;
+use crate::error::words::THE_STREAM;
 use crate::error::{Error, Result};
 use crate::lock_order::{RankedMutex, rank};
 use std::io;
@@ -79,7 +80,7 @@ impl<W: io::Write + Send> Target for StreamWriter<W> {
     }
 
     fn describe(&self) -> String {
-        "the stream".to_owned()
+        THE_STREAM.to_owned()
     }
 }
 

@@ -294,9 +294,10 @@ impl std::fmt::Debug for Batch {
 
 /// Returns an error if the value is too long for this keyspace.
 pub(crate) fn check_value(keyspace: &Keyspace, value: &[u8]) -> Result<()> {
-    let max = keyspace.handle().engine.shares.value - keyspace.values().overhead();
+    let (shares, overhead) = (&keyspace.handle().engine.shares, keyspace.values().overhead());
+    let max = shares.value - overhead;
     if value.len() > max {
-        return Err(Error::ValueTooLong { len: value.len(), max });
+        return Err(Error::ValueTooLong { len: value.len(), max, most: shares.stored_value - overhead });
     }
     Ok(())
 }

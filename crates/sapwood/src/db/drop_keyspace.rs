@@ -82,7 +82,7 @@ impl Creation {
     fn set_metadata(&self, engine: &Engine, keyspace: &Keyspace, metadata: &[u8]) -> Result<()> {
         engine.health.check_writable()?;
         if metadata.len() > METADATA_MAX {
-            return Err(Error::ValueTooLong { len: metadata.len(), max: METADATA_MAX });
+            return Err(Error::ValueTooLong { len: metadata.len(), max: METADATA_MAX, most: METADATA_MAX });
         }
         let _turn = self.turn.lock();
         let name = engine.state.load().version.trees.get(&keyspace.id()).map(|tree| Arc::clone(&tree.name));

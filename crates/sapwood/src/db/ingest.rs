@@ -224,7 +224,7 @@ mod tests {
             let refused = keyspace.ingest([("k", vec![9; max + 1])]);
             let is_it = |len: usize, most: usize| (len, most) == (max + 1, max);
             assert!(
-                matches!(refused, Err(Error::ValueTooLong { len, max }) if is_it(len, max)),
+                matches!(refused, Err(Error::ValueTooLong { len, max, .. }) if is_it(len, max)),
                 "{name}: {refused:?}"
             );
             assert_eq!(keyspace.ingest([("k", vec![9; max])]).unwrap(), 1);

@@ -191,9 +191,11 @@ impl LargeValues {
         reader.seek(SeekFrom::Start(range.start)).map_err(refused)?;
         let bytes = usize::try_from(len).unwrap_or(usize::MAX);
         let mut value = Vec::new();
-        value
-            .try_reserve_exact(bytes)
-            .map_err(|_| Error::ValueTooLong { len: bytes, max: isize::MAX as usize })?;
+        value.try_reserve_exact(bytes).map_err(|_| Error::ValueTooLong {
+            len: bytes,
+            max: isize::MAX as usize,
+            most: isize::MAX as usize,
+        })?;
         reader.take(len).read_to_end(&mut value).map_err(refused)?;
         Ok(Some(value))
     }

@@ -36,7 +36,7 @@ pub(super) fn merge_unnumbered(
     let value = merging.read(key, &laid)?;
     // It is committed as a value, as if it had been inserted.
     if value.len() > merging.operand_max() {
-        return Err(Error::ValueTooLong { len: value.len(), max: merging.operand_max() });
+        return Err(merging.too_long(value));
     }
     Ok(whole(value))
 }

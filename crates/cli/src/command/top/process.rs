@@ -1,12 +1,14 @@
 //! What the operating system knows of the process that writes. Linux only; elsewhere nothing is known.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
 /// Ticks of a second in /proc, which are the same on all architectures of Linux.
 const TICKS: u64 = 100;
 /// Most bytes of the note that are shown: longer ones are of no program of ours.
-const NOTE_MAX: usize = 200;
+const NOTE_MAX: u64 = 200;
 
 /// What a process has taken since it began, and its memory now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,16 +21,28 @@ pub(super) struct Usage {
     pub written: u64,
 }
 
-/// Who has the database open for writing, by its note in `LOCK`. The note stays when a process ends, so it counts only if the process is
-/// there.
+/// Who has the database open for writing, by its note in `LOCK`. The note stays when a process is killed, so it counts only if the
+/// process is there and the file is locked: the number may be another process's by then.
 pub(super) fn writer(path: &Path) -> Option<String> {
-    let note = std::fs::read(path.join("LOCK")).ok()?;
-    let note = String::from_utf8_lossy(&note[..note.len().min(NOTE_MAX)]).trim().to_owned();
+    let mut file = File::open(path.join("LOCK")).ok()?;
+    let mut note = Vec::new();
+    file.by_ref().take(NOTE_MAX).read_to_end(&mut note).ok()?;
+    let note = String::from_utf8_lossy(&note).trim().to_owned();
     if note.is_empty() {
         return None;
     }
     let is_there = |id: u32| !cfg!(target_os = "linux") || Path::new(&format!("/proc/{id}")).exists();
-    id_of(&note).is_none_or(is_there).then_some(note)
+    (id_of(&note).is_none_or(is_there) && is_locked(&file)).then_some(note)
+}
+
+/// Whether somebody has the lock, as far as that can be known. It is taken for a moment where nobody has it: not while somebody writes.
+fn is_locked(file: &File) -> bool {
+    let is_free = file.try_lock_shared().is_ok();
+    if is_free {
+        // Else the end of this file's handle does it.
+        let _ = file.unlock();
+    }
+    !is_free
 }
 
 /// The process id in a note such as `process 4711, /usr/bin/ships`.
@@ -81,6 +95,19 @@ mod tests {
         assert_eq!(parse_io(io), Some((4096, 8192)));
         assert_eq!(id_of("process 4711, /usr/bin/ships"), Some(4711));
         assert_eq!((id_of("the harbour master"), id_of("process x")), (None, None));
+    }
+
+    #[test]
+    fn a_note_that_was_left_counts_for_no_process_that_has_its_number_now() {
+        let dir = tempfile::tempdir().unwrap();
+        let note = format!("process {}, /usr/bin/ships", std::process::id());
+        std::fs::write(dir.path().join("LOCK"), &note).unwrap();
+        assert_eq!(writer(dir.path()), None);
+        let lock = File::open(dir.path().join("LOCK")).unwrap();
+        lock.lock().unwrap();
+        assert_eq!(writer(dir.path()).as_ref(), Some(&note));
+        lock.unlock().unwrap();
+        assert_eq!(writer(dir.path()), None);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //! the Rust toolchain that built this program.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -67,7 +68,13 @@ fn toolchain() -> Option<PathBuf> {
     path.is_dir().then_some(path)
 }
 
-/// All files below `dir` in pieces of 16 KiB, under their path and the piece's number.
+fn beginning(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    File::open(path)?.take(most).read_to_end(&mut content)?;
+    Ok(content)
+}
+
+/// All files below `dir`, as far as that is enough, in pieces of 16 KiB, under their path and the piece's number.
 fn files(root: &Path, dir: &Path, bytes: &mut u64, records: &mut BTreeMap<Vec<u8>, Vec<u8>>) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     for entry in entries.flatten() {
@@ -79,7 +86,7 @@ fn files(root: &Path, dir: &Path, bytes: &mut u64, records: &mut BTreeMap<Vec<u8
         if kind.is_dir() {
             files(root, &path, bytes, records);
         } else if kind.is_file()
-            && let Ok(content) = fs::read(&path)
+            && let Ok(content) = beginning(&path, ENOUGH - *bytes)
         {
             let name = path.strip_prefix(root).unwrap_or(&path).display().to_string();
             for (piece, data) in content.chunks(16 << 10).enumerate() {
@@ -100,6 +107,16 @@ mod tests {
         let records = stanzas(text);
         assert_eq!(records.len(), 2);
         assert!(records[&b"fram 1892 all"[..]].ends_with(b"for ice"));
+    }
+
+    /// One of many gigabytes was read whole.
+    #[test]
+    fn of_a_long_file_no_more_is_read_than_is_enough() {
+        let dir = tempfile::tempdir().unwrap();
+        File::create(dir.path().join("long")).unwrap().set_len(ENOUGH + (1 << 20)).unwrap();
+        let (mut bytes, mut records) = (0, BTreeMap::new());
+        files(dir.path(), dir.path(), &mut bytes, &mut records);
+        assert_eq!(bytes, ENOUGH);
     }
 
     #[test]

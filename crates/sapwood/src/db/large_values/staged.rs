@@ -209,7 +209,8 @@ impl LargeValues {
             len += filled as u64;
             if len > LEN_MAX {
                 let len = usize::try_from(len).unwrap_or(usize::MAX);
-                return Err(Error::ValueTooLong { len, max: LEN_MAX as usize });
+                let max = LEN_MAX as usize;
+                return Err(Error::ValueTooLong { len, max, most: max });
             }
             if filled == 0 {
                 break;
