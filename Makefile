@@ -33,9 +33,9 @@ bench: ## Measure what the README claims (DIR=directory on the disk to measure)
 probe: ## Measure the disk alone, and draw it (DIR=directory)
 	$(CARGO) run --release --package sapwood-cli --bin sapwood -- probe $(or $(DIR),.) --plot disk.svg
 
-lab: ## Run the published experiments again, and make a page of them (DIR=directory on the disk, SCALE=ci|std|full)
-	$(CARGO) run --release --package lab -- run all --scale $(or $(SCALE),ci) --dir $(or $(DIR),.)
-	$(CARGO) run --release --package lab -- report
+lab: ## Run the published experiments again, and make a page of them (DIR=directory on the disk, SCALE=ci|std|full; RESUME=1 goes on with a run that was broken off)
+	code=0; $(CARGO) run --release --package lab -- run all --scale $(or $(SCALE),ci) --dir $(or $(DIR),.) $(if $(RESUME),--missing) || code=$$?; \
+		$(CARGO) run --release --package lab -- report && exit $$code
 
 arena: ## Race Sapwood against other stores, all under one memory limit (DIR=directory on the disk; hours)
 	$(CARGO) run --release --package lab -- arena --build --dir $(or $(DIR),.)

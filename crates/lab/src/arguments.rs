@@ -133,6 +133,9 @@ pub(crate) struct Run {
     /// Directory for the records
     #[arg(long, value_name = "D", default_value = "lab-results")]
     pub results: PathBuf,
+    /// Leave out what has a record there already, by this version on this machine: to go on with a run that was broken off
+    #[arg(long)]
+    pub missing: bool,
     /// Also write the records of this run into one file, as a JSON list; - for standard output
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

@@ -406,6 +406,10 @@ pub(crate) const X25_E_READS_FIRST: [(Past, &str); 2] = [
     (Past::UsedReadsFirst(ReadPriority::Suspending), "X25-E, used, reads interrupt"),
 ];
 
+/// The same of other trees there, and of times by misses.
+pub(crate) const X25_E_UNKNOWN: &str = "not known. The fitted drive answers writes from its cache, and reads wait for what it programs meanwhile (E20), so that \
+    insertions that write little pay less; no experiment has asked whether that is what makes the difference here";
+
 /// Why the AS B-tree does not win on it.
 pub(crate) const X25_E_CACHE: &str = "the fitted drive has a write cache, as large as the trees' full buffers. Writes of either tree are answered from it, \
     in sequence or not (47 and 32 us a node), and what remains of their price is paid by reads, which wait for what the drive programs and \

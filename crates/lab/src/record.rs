@@ -9,6 +9,7 @@ use crate::experiment::{Device, Experiment, Measured, Parameter, Scale};
 use crate::failure::{Failure, Result};
 use crate::judgement::{Judgement, Verdict};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 /// The form that this version writes.
@@ -182,8 +183,8 @@ impl Record {
     }
 
     /// Why the check `key` of this record does not hold, as far as is known.
-    pub fn cause(&self, key: &str) -> Option<&'static str> {
-        let known = self.of().ok()?.card().cause(self.device, self.scale, key);
+    pub fn cause(&self, key: &str) -> Option<Cow<'static, str>> {
+        let known = self.known_cause(key);
         let has = |beginning| self.notes.iter().any(|note| note.starts_with(beginning));
         let busy = if has(REAL_TIME) {
             "not known; but others were at work on the machine, which no figure of the wall clock survives unharmed: the disk and \
@@ -192,7 +193,16 @@ impl Record {
             "not known; but others were at work on the machine, which no figure of the wall clock survives unharmed. Run it \
              again when it is idle, or with real-time priority (chrt -r 10 on Linux)"
         };
-        known.or(has(BUSY).then_some(busy))
+        known.or(has(BUSY).then_some(busy.into()))
+    }
+
+    /// The same, whatever was at work. On a disk it is that of the disk where the laboratory was written, which others need not share.
+    pub fn known_cause(&self, key: &str) -> Option<Cow<'static, str>> {
+        let text = self.of().ok()?.card().cause(self.device, self.scale, key)?;
+        Some(match self.device {
+            Device::Disk => format!("of the virtual disk of docs/reproduction: {text}").into(),
+            _ => text.into(),
+        })
     }
 
     /// Asks the predicate again, and what was published.
@@ -231,8 +241,12 @@ impl Record {
     /// What its files are called, without ending: E12-disk, or E12-disk-std at another scale than ci, so that a long run
     /// does not replace the short one that is repeated often.
     pub fn name(&self) -> String {
-        let Self { experiment, device, scale, .. } = self;
-        if *scale == Scale::Ci {
+        Self::name_of(&self.experiment, self.device, self.scale)
+    }
+
+    /// The same of a record that may be made.
+    pub fn name_of(experiment: &str, device: Device, scale: Scale) -> String {
+        if scale == Scale::Ci {
             format!("{experiment}-{device}")
         } else {
             format!("{experiment}-{device}-{scale}")

@@ -10,6 +10,7 @@ use crate::experiment::Experiment;
 use crate::failure::Result;
 use crate::judgement::{Check, Outcome, Verdict};
 use crate::record::Record;
+use std::borrow::Cow;
 
 /// The records of one experiment, on all its devices.
 struct Chapter<'a> {
@@ -32,11 +33,11 @@ fn chapters(records: &[Record]) -> Result<Vec<Chapter<'_>>> {
 }
 
 /// Why a check is not a plain "holds", if it needs a why.
-fn cause(record: &Record, check: &Check) -> Option<&'static str> {
+fn cause(record: &Record, check: &Check) -> Option<Cow<'static, str>> {
     // That others were at work is a cause where something failed, and nowhere else.
-    let of_card = || record.of().ok()?.card().cause(record.device, record.scale, &check.key);
+    let of_card = || record.known_cause(&check.key);
     match check.outcome {
-        _ if check.needs_a_cause() => Some(record.cause(&check.key).unwrap_or("not known yet")),
+        _ if check.needs_a_cause() => Some(record.cause(&check.key).unwrap_or("not known yet".into())),
         Outcome::NotApplicable => of_card(),
         Outcome::Holds | Outcome::Fails => None,
         // Where nothing at all was judged, the reader wants to know why not.

@@ -209,19 +209,15 @@ impl CommitPipeline {
             }
             Ok(waiter) => {
                 span!(commit, "wait for the group");
-                let answer = match waiter.wait() {
-                    Answer::Lead => {
-                        self.lead_waiting(queue);
-                        waiter.wait()
+                let result = loop {
+                    match waiter.wait() {
+                        Answer::Lead => self.lead_waiting(queue),
+                        Answer::Done(result) => break result,
                     }
-                    done => done,
                 };
-                match answer {
-                    Answer::Done(Err(error)) if error.is_disk_full() => {
-                        (Err(error), Some(waiter.pending.clone()))
-                    }
-                    Answer::Done(result) => (result, None),
-                    Answer::Lead => (Err(Error::Closed), None),
+                match result {
+                    Err(error) if error.is_disk_full() => (Err(error), Some(waiter.pending.clone())),
+                    result => (result, None),
                 }
             }
         }
@@ -232,9 +228,20 @@ impl CommitPipeline {
         (pending.answer(self.commit_group(std::iter::once(&pending), None)), Some(pending))
     }
 
-    /// Commits the waiting batches as one group, then hands the lead on.
+    /// Commits the waiting batches as one group, then hands the lead on. Where a turn holds commits up, syncs are a group of their own,
+    /// which it does not: so this thread may have to lead again.
     fn lead_waiting(&self, queue: &CommitQueue) {
-        let mut lead = Lead::new(queue, queue.take_group(!self.space.reserve.is_whole(), self.shares.batch));
+        let is_held_up = queue.is_mixed() && {
+            let _log = self.log.lock();
+            self.queues.turn.is_wanted()
+        };
+        let syncs = if is_held_up { queue.take_syncs() } else { Vec::new() };
+        let group = if syncs.is_empty() {
+            queue.take_group(!self.space.reserve.is_whole(), self.shares.batch)
+        } else {
+            syncs
+        };
+        let mut lead = Lead::new(queue, group);
         lead.result = self.commit_group(lead.group.iter().map(|waiter| &waiter.pending), None);
     }
 }
@@ -423,6 +430,34 @@ mod tests {
             assert!(db.flush().is_err());
             assert!(keyspace.get("before").unwrap().is_some());
         }
+    }
+
+    /// It was in the group of a leader that the turn held up.
+    #[cfg(feature = "async")]
+    #[test]
+    fn a_sync_that_waits_when_the_turn_begins_does_not_wait_for_its_end() {
+        let (_volume, db, keyspace) = with_syncer();
+        let commits = &db.handle.engine.commits;
+        let queue = &commits.queues.durable;
+        let lead = led_by_this_thread(queue);
+        std::thread::scope(|scope| {
+            let put = scope.spawn(|| keyspace.insert("k", "1"));
+            wait_for(queue, 1);
+            let sync = scope.spawn(|| db.sync());
+            wait_for(queue, 2);
+            let turn = commits.take_turn().unwrap();
+            drop(lead);
+            let began = std::time::Instant::now();
+            while !sync.is_finished() && began.elapsed().as_secs() < 10 {
+                std::thread::yield_now();
+            }
+            let is_synced = sync.is_finished();
+            assert!(!put.is_finished());
+            drop(turn);
+            sync.join().unwrap().unwrap();
+            put.join().unwrap().unwrap();
+            assert!(is_synced, "it waits for the turn");
+        });
     }
 
     /// What was said to have had no effect was visible, and became durable later.

@@ -4,6 +4,7 @@
 mod conflict_reason;
 mod key_problem;
 mod kind;
+pub(crate) mod unsupported;
 pub(crate) mod words;
 
 pub use conflict_reason::ConflictReason;
@@ -670,7 +671,7 @@ impl Error {
                 matches!(&**error, psync::Error::Io { operation: "read", file, .. } if file == DATA)
             }
             Self::Corrupt { file, .. } => file == DATA,
-            _ => false,
+            error => error.is_unsupported(),
         }
     }
 }

@@ -322,7 +322,7 @@ impl Pool {
     pub fn submit_behind(&self, work: impl FnOnce() + Send + 'static) -> bool {
         let mut state = self.shared.state.lock();
         state.forget_begun_of_many();
-        if state.is_closed || state.waiting.is_empty() {
+        if state.is_closed || state.threads.is_empty() || state.waiting.is_empty() {
             return false;
         }
         self.give(&mut state, Arc::new(Detached(RankedMutex::new(Some(Box::new(work))))));

@@ -29,7 +29,7 @@ pub(super) fn run(arguments: &Run) -> Result<()> {
             print(text)
         }
     };
-    let conditions = crate::record::conditions();
+    let (conditions, looked) = (crate::record::conditions(), Instant::now());
     let devices = if arguments.device.is_empty() { &Device::ALL[..] } else { &arguments.device };
     let asked = !arguments.device.is_empty();
     let mut records = Vec::new();
@@ -43,6 +43,14 @@ pub(super) fn run(arguments: &Run) -> Result<()> {
                 }
                 continue;
             }
+            if arguments.missing && is_there(experiment, device, arguments) {
+                say(&format_args!("{id} {device}: a record is there"))?;
+                continue;
+            }
+            let minutes = looked.elapsed().as_secs() / 60;
+            let noted = |note: &String| format!("{note} of the program, {minutes} minutes before");
+            let conditions: Vec<_> =
+                conditions.iter().map(|note| if minutes > 0 { noted(note) } else { note.clone() }).collect();
             match one(experiment, device, arguments, &laboratory, &conditions) {
                 Ok(record) => {
                     say(&verdict(experiment, &record))?;
@@ -94,6 +102,16 @@ fn chosen(names: &[String]) -> Result<Vec<&'static dyn Experiment>> {
     Ok(experiments)
 }
 
+/// Whether a record by this version of the program, on this machine, is there.
+fn is_there(experiment: &dyn Experiment, device: Device, arguments: &Run) -> bool {
+    let name = Record::name_of(&experiment.card().id(), device, arguments.scale);
+    let json = std::fs::read_to_string(arguments.results.join(format!("{name}.json")));
+    let dir = (device == Device::Disk).then_some(arguments.dir.as_path());
+    let is_it =
+        |record: Record| record.version == env!("CARGO_PKG_VERSION") && record.machine == Machine::this(dir);
+    json.is_ok_and(|json| Record::from_json(&json).is_ok_and(is_it))
+}
+
 fn one(
     experiment: &dyn Experiment,
     device: Device,
@@ -128,7 +146,7 @@ fn verdict(experiment: &dyn Experiment, record: &Record) -> String {
     let mut lines = vec![format!("{id} {}, {device}: {}", card.title, card.source)];
     lines.extend(record.notes.iter().map(|note| format!("  note: {note}")));
     lines.push(checks(&record.judgement));
-    let mut causes: Vec<&str> = Vec::new();
+    let mut causes = Vec::new();
     for check in &record.judgement.checks {
         if let Some(cause) = record.cause(&check.key)
             && (check.needs_a_cause() || check.outcome == Outcome::NotApplicable)

@@ -36,7 +36,7 @@ static CARD: Card = Card {
             device: Device::Ssdsim,
             scale: None,
             key: "most",
-            text: "leaves are chosen for searches, and with LRU they are short: 8 KiB at ci, 4 KiB at std. Hardly one gets two updates of a batch: 0.98 leaves are written for an insertion with one page of queue, 0.66 with 21 (ci), 1.00 and 0.87 at std, where inner nodes are spared (1.90 and 0.90 reads). With longer leaves, which could have refuted it, nine tenths of the memory as queue are 2.2 (16 KiB), 3.6 (32 KiB) and 6.4 times (64 KiB) as good as a page at ci, around the published 3.4",
+            text: "leaves are chosen for searches, and with LRU they are short: 8 KiB at ci, 4 KiB at std. Hardly one gets two updates of a batch: 0.98 leaves are written for an insertion with one page of queue, 0.67 with 21 (ci), 1.00 and 0.87 at std, where inner nodes are spared (1.90 and 0.90 reads). With longer leaves, which could have refuted it, nine tenths of the memory as queue are 2.2 (16 KiB), 3.6 (32 KiB) and 6.4 times (64 KiB) as good as a page at ci, around the published 3.4",
         },
         Cause {
             device: Device::Ssdsim,

@@ -445,7 +445,7 @@ fn judge_published(judgement: &mut Judgement, buffer: &str, key: &str, choices: 
     let told = |choice: &(u32, f64, f64, String)| format!("{} ({})", number(choice.1), choice.3);
     let told = choices.iter().map(told).collect::<Vec<_>>().join(", ");
     let claim = format!(
-        "buffer {buffer}: the published tuner, (10) over (9), obtains the best: at most 1.15 times the best point's time"
+        "buffer {buffer}: the published tuner, (10) over (9) as rebuilt, obtains the best: at most 1.15 times the best point's time"
     );
     if buffer != "LRU" {
         judgement.report(&format!("{key}-published"), &claim, "the best attainable performance", told);

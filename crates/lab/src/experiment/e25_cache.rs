@@ -1,7 +1,9 @@
 //! E25: insertion and search by the size of an LRU cache (AS B-tree, figures 13 and 14).
 
 use super::{Card, Cause, Device, Parameter, Scale, Study};
-use crate::as_suite::{AS, Act, BFTL, BFTL_LONG, IN_PLACE, NAMES, Recipe, Size, X25_E_CACHE, claim};
+use crate::as_suite::{
+    AS, Act, BFTL, BFTL_LONG, IN_PLACE, NAMES, Recipe, Size, X25_E_CACHE, X25_E_UNKNOWN, claim,
+};
 use crate::chart::{Axis, Chart, Line, Scaling, number};
 use crate::failure::Result;
 use crate::judgement::Judgement;
@@ -23,7 +25,8 @@ static CARD: Card = Card {
     reported: "All three trees gain at a similar rate with the hit ratio; the AS B-tree is fastest and BFTL slowest throughout.",
     absent: &[(Device::Nand, "the B+-tree overwrites pages, which raw flash cannot")],
     causes: &[
-        Cause { device: Device::Ssdsim, scale: None, key: "X25-E", text: X25_E_CACHE },
+        Cause { device: Device::Ssdsim, scale: None, key: "X25-E, insert, in-place", text: X25_E_CACHE },
+        Cause { device: Device::Ssdsim, scale: None, key: "X25-E", text: X25_E_UNKNOWN },
         Cause {
             device: Device::Ssdsim,
             scale: None,
@@ -160,6 +163,15 @@ impl Study for Cache {
     }
 }
 
+/// The slope of the straight line that fits best.
+fn rate(points: &[(f64, f64)]) -> f64 {
+    let count = points.len() as f64;
+    let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
+    let (x, y) = (mean(|point| point.0), mean(|point| point.1));
+    let both = points.iter().map(|point| (point.0 - x) * (point.1 - y)).sum::<f64>();
+    both / points.iter().map(|point| (point.0 - x).powi(2)).sum::<f64>()
+}
+
 /// Judges what was measured on a drive. Records of before have no lists of 3.
 fn judge_on<C: Clock>(
     judgement: &mut Judgement,
@@ -171,6 +183,7 @@ fn judge_on<C: Clock>(
     let has = |which| measured.contains(&series(drive, Act::Insert, which).as_str());
     let literal = if has(BFTL_LONG) { BFTL_LONG } else { BFTL };
     for act in ACTS {
+        let mut rates = Vec::new();
         for which in TREES.into_iter().filter(|which| has(*which)) {
             let name = series(drive, act, which);
             let times = rows.line(&name, Row::latency)?;
@@ -182,14 +195,21 @@ fn judge_on<C: Clock>(
                 .map(|(share, time)| format!("{} us at {:.0} %", number(*time), share * 100.0))
                 .collect();
             let fit = r_squared(&points);
-            judgement.check(
+            judgement.own(
                 &format!("{name}, line"),
                 &format!("{name}: time is a straight line over misses, R^2 at least 0.95"),
-                "a similar rate",
                 format!("{fit:.3}: {}", told.join(", ")),
                 fit >= 0.95,
             );
+            rates.push((which, rate(&points)));
         }
+        let each = rates.iter().map(|(which, rate)| format!("{which} {}", number(*rate)));
+        judgement.report(
+            &format!("{drive}{}, rates", act.name()),
+            &format!("{drive}{}: what all misses take, us an operation", act.name()),
+            "a similar rate, which has no figure",
+            each.collect::<Vec<_>>().join(", "),
+        );
         let line = |which| rows.line(&series(drive, act, which), Row::latency);
         let (in_place, in_sequence, scattered) = (line(IN_PLACE)?, line(AS)?, line(literal)?);
         let told = |one: &[(f64, crate::quantity::Lapse<C>)], other: &[(f64, crate::quantity::Lapse<C>)]| {

@@ -38,7 +38,7 @@ static CARD: Card = Card {
                of a replayed trace, without its computing.)",
     absent: &[(Device::Nand, "the LA-tree overwrites pages, which raw flash cannot")],
     causes: &[
-        Cause { device: Device::Ssdsim, scale: None, key: "X25-E", text: as_suite::X25_E_CACHE },
+        Cause { device: Device::Ssdsim, scale: None, key: "X25-E", text: as_suite::X25_E_UNKNOWN },
         Cause {
             device: Device::Ssdsim,
             scale: None,

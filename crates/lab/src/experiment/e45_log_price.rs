@@ -296,7 +296,7 @@ impl Study for LogPrice {
                 "TPC-C trace",
                 "not told",
                 format!(
-                    "that of E15, {} warehouses, {} operations, queue for all",
+                    "that of E15 but for its size, {} warehouses, {} operations, queue for all",
                     trace.warehouses, trace.operations
                 ),
             ),

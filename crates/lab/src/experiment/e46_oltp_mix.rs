@@ -33,7 +33,7 @@ static CARD: Card = Card {
 };
 
 const CAUSES: &[Cause] = &[
-    Cause { device: Device::Ssdsim, scale: None, key: "X25-E", text: as_suite::X25_E_CACHE },
+    Cause { device: Device::Ssdsim, scale: None, key: "X25-E", text: as_suite::X25_E_UNKNOWN },
     Cause {
         device: Device::Ssdsim,
         scale: None,

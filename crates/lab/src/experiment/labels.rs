@@ -88,6 +88,13 @@ const LABELS: &[Label] = &[
     fitted(2, "the drive's channels, and its controller's time for a request, were chosen so"),
     fitted(3, "what mingling costs the drive was chosen so"),
     label(9, "", Kind::Calibration, "the board's and the drive's times were chosen so"),
+    Label {
+        experiment: 8,
+        device: Some(Device::Disk),
+        key: "random-read",
+        kind: Kind::Own,
+        why: "the point of table 1 is writes, which are not judged here",
+    },
     ours(4, "ordered", "the order of writes is emulated; the paper's is the file system's"),
     ours(6, "psync-once", "the paper gives no figure for it"),
     built(10, "found", "a search finds what is there"),
@@ -100,6 +107,11 @@ const LABELS: &[Label] = &[
         "three levels, the root in memory, and PioMax as large as a level: a call for each of two",
     ),
     ours(16, "rises", "the paper says that threads were added, not that each adds operations"),
+    built(
+        17,
+        "LRU-published-leaf",
+        "(9) as rebuilt lets no leaf pay that is longer than the page, and that has 4 KiB",
+    ),
     ours(20, "foretold", FORETOLD),
     ours(21, "foretold", FORETOLD),
     ours(21, "same-reads", "the paper gives times alone"),
@@ -132,6 +144,11 @@ const LABELS: &[Label] = &[
     ours(42, "", "no paper varies the channels"),
     ours(43, "", "the paper gives no figure"),
     ours(44, "", "the paper gives no figure"),
+    built(
+        47,
+        "physical",
+        "a new drive of a million pages erases nothing for these few, and both trees write a node a change",
+    ),
 ];
 
 /// Labels what was judged of an experiment.

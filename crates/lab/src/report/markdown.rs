@@ -57,13 +57,13 @@ pub(crate) fn markdown(records: &[Record], pictures: &str) -> Result<String> {
                 let [claim, paper, ours] = [&check.claim, &check.paper, &check.ours].map(|text| cell(text));
                 let _ = writeln!(text, "| {claim} | {paper} | {ours} | {} |", check.label());
             }
-            let mut told: Vec<&str> = Vec::new();
+            let mut told = Vec::new();
             for check in &record.judgement.checks {
                 if let Some(cause) = cause(record, check)
                     && !told.contains(&cause)
                 {
-                    told.push(cause);
                     let _ = writeln!(text, "\nCause: {cause}");
+                    told.push(cause);
                 }
             }
             let settings = record.parameters.iter().map(|parameter| {

@@ -183,6 +183,22 @@ impl CommitQueue {
         waiting.waiters.drain(..end).collect()
     }
 
+    /// Whether both syncs and commits wait.
+    pub fn is_mixed(&self) -> bool {
+        let waiting = self.inner.lock();
+        let syncs = waiting.waiters.iter().filter(|waiter| waiter.pending.is_sync()).count();
+        syncs > 0 && syncs < waiting.waiters.len()
+    }
+
+    /// The syncs that wait.
+    pub fn take_syncs(&self) -> Vec<Arc<Waiter>> {
+        let mut waiting = self.inner.lock();
+        let all = std::mem::take(&mut waiting.waiters).into_iter();
+        let (syncs, others) = all.partition(|waiter| waiter.pending.is_sync());
+        waiting.waiters = others;
+        syncs
+    }
+
     /// Hands the lead on. The next leader starts while this one still answers its group.
     fn hand_on(&self) {
         let mut waiting = self.inner.lock();

@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! 1. Changed only under the lock of the log. Read without it by the thread that may have the turn: no other one changes the
-//!    answer to "is it mine".
+//!    answer to "is it mine"; and by syncs, which may go alone whatever the answer.
 //! 2. The turn ends when [`Turn`](crate::commit::validate::Turn) is dropped, also by a panic.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -39,6 +39,11 @@ impl TurnHolder {
     pub fn is_others(&self) -> bool {
         let thread = self.thread.load(Relaxed);
         thread != 0 && thread != THREAD.with(|thread| *thread)
+    }
+
+    /// Whether any thread has it, or has asked for it. The caller holds the log.
+    pub fn is_wanted(&self) -> bool {
+        self.next_ticket.load(Relaxed) != self.served.load(Relaxed)
     }
 
     /// Asks for the turn. The caller holds the log.

@@ -183,6 +183,49 @@ mod tests {
         found
     }
 
+    /// A build without Zstandard took such leaves for damaged: repairs left them out, and the first one that was to be cleansed ended all writing.
+    #[cfg(feature = "zstd")]
+    #[test]
+    fn what_only_this_build_cannot_read_is_neither_damaged_nor_in_the_way() {
+        use crate::storage::compressed::WITHOUT_ZSTD;
+        let volume = Simulated::new(1);
+        let db = open(&volume);
+        let zstd = KeyspaceOptions::new().compression(Compression::Zstd { level: 1 });
+        let keyspace = db.keyspace_with("main", zstd).unwrap();
+        (0..5000u32).for_each(|number| keyspace.insert(number.to_be_bytes(), value(number)).unwrap());
+        db.flush().unwrap();
+        db.compact().unwrap();
+        drop(keyspace);
+        let lz4 = KeyspaceOptions::new().compression(Compression::Lz4);
+        db.keyspace_with("main", lz4.clone()).unwrap();
+        db.close().unwrap();
+        WITHOUT_ZSTD.set(true);
+        let db = open(&volume);
+        let keyspace = db.keyspace_with("main", lz4).unwrap();
+        let refused = keyspace.get(7u32.to_be_bytes());
+        assert!(matches!(&refused, Err(Error::BadOption { option: "compression", .. })), "{refused:?}");
+        let other = db.keyspace("other").unwrap();
+        for round in 0..20u32 {
+            for number in 0..200 {
+                keyspace.insert((round * 200 + number).to_be_bytes(), "new").unwrap();
+                other.insert(number.to_be_bytes(), value(round)).unwrap();
+            }
+            let _ = db.flush();
+        }
+        let _ = db.compact();
+        other.insert("goes on", "1").unwrap();
+        drop((keyspace, other));
+        let _ = db.close();
+        let image = volume.crash();
+        let repair =
+            || crate::repair::Repair::of_volume(Arc::new(image.clone())).onto(Arc::new(Simulated::new(2)));
+        let refused = repair();
+        assert!(matches!(&refused, Err(Error::BadOption { option: "compression", .. })), "{refused:?}");
+        WITHOUT_ZSTD.set(false);
+        assert!(repair().unwrap().damage.is_empty());
+        assert!(open(&volume).keyspace("main").unwrap().get(4999u32.to_be_bytes()).unwrap().is_some());
+    }
+
     #[test]
     fn a_dictionary_is_trained_kept_and_dropped_with_its_keyspace() {
         let volume = Simulated::new(1);

@@ -32,6 +32,7 @@ mod trees;
 pub use report::{Loss, LossCause, LostRange, RepairReport, RepairedKeyspace, RepairedLog};
 
 use crate::backup::{Progress, Reporter, assembly};
+use crate::compression::Compression;
 use crate::database_id::DatabaseId;
 use crate::db::database::Handle;
 use crate::db::open;
@@ -358,6 +359,10 @@ fn repair(
     } else {
         searched(old, &plan, (new, len), (&mut losses, memory), reporter)?
     };
+    // Another build of the program saves more.
+    if let Some(error) = losses.unsupported.take() {
+        return Err(error);
+    }
     out.finish()?;
     let mut version = out.version.clone();
     let covered = losses.covered();
@@ -451,6 +456,9 @@ fn searched(
                 |id: KeyspaceId| version.trees.get(&id).cloned().unwrap_or_else(|| Tree::empty("".into()));
             let (made, unpacked) = sweep.run(&mut out, &tree_of)?;
             trees = made;
+            if !unpacked.is_empty() {
+                Compression::Zstd { level: 3 }.check()?;
+            }
             for (id, count) in unpacked {
                 let what = format!("nodes of keyspace {}: the dictionary that they need is lost", id.0);
                 losses.note(Error::corrupt(DATA, 0, what, "a dictionary", format!("{count} nodes")));

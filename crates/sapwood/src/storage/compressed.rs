@@ -23,11 +23,10 @@
 use crate::bytecode::Reader;
 use crate::compression::Compression;
 use crate::encryption::Encryption;
+use crate::error::unsupported::UNSUPPORTED;
 use crate::storage::dictionary::{Dictionaries, Dictionary, Training};
 use crate::storage::encrypted;
 use crate::storage::frames::Frames;
-#[cfg(not(feature = "zstd"))]
-use crate::storage::node::UNSUPPORTED;
 use crate::storage::node::{self, HEADER, Header, NODE_LEN_MAX, Name, Node, Refusal, refuse};
 use crate::storage::packed::{pack, unpack};
 use crate::storage::sample_room::{SampleRoom, SharedTraining};
@@ -83,6 +82,21 @@ struct Scratch {
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+#[cfg(test)]
+thread_local! {
+    /// This thread reads as a program would that was built without Zstandard.
+    pub(crate) static WITHOUT_ZSTD: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// Whether Zstandard cannot be read.
+fn is_without_zstd() -> bool {
+    #[cfg(test)]
+    if WITHOUT_ZSTD.get() {
+        return true;
+    }
+    cfg!(not(feature = "zstd"))
 }
 
 /// Runs work with this thread's working memory. At the thread's end that may be gone already, and a destructor still use a database.
@@ -165,6 +179,10 @@ impl Scratch {
             self.packed.resize(len, 0);
         }
         let place = &mut self.packed[..len];
+        if codec != LZ4 && is_without_zstd() {
+            let found = "this program was built without the feature `zstd`";
+            return refuse(CODEC_AT, UNSUPPORTED, "LZ4", found);
+        }
         let written = match codec {
             LZ4 => lz4_flex::block::decompress_into(bytes, place).map_err(|error| error.to_string()),
             #[cfg(feature = "zstd")]
@@ -177,10 +195,7 @@ impl Scratch {
                 written.map_err(|code| zstd_safe::get_error_name(code).to_owned())
             }
             #[cfg(not(feature = "zstd"))]
-            _ => {
-                let found = "this program was built without the feature `zstd`";
-                return refuse(CODEC_AT, UNSUPPORTED, "LZ4", found);
-            }
+            _ => Err("no codec".into()),
         };
         match written {
             Ok(written) if written == len => Ok(()),

@@ -38,8 +38,6 @@ pub(crate) use decode::{Header, decode_header, stored_len};
 #[cfg(any(fuzzing, test))]
 pub(crate) use encode::seal;
 pub(crate) use encode::{ChildPayload, change_payload, encode, put_checksum, put_header};
-#[cfg(not(feature = "zstd"))]
-pub(crate) use refusal::UNSUPPORTED;
 pub(crate) use refusal::{Refusal, refuse};
 
 use crate::bytecode::{Reader, compare_bytes, varint_len};

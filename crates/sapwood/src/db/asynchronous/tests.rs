@@ -293,7 +293,8 @@ fn what_reads_no_single_key_waits_for_a_few_groups() {
         Waker::from(woken)
     };
     let closed = gate.close();
-    let mut gets: Vec<_> = (0..1000).map(|task| keyspace.get_async(key(task * 19 + BEHIND))).collect();
+    let mut gets: Vec<_> =
+        (0..6000).map(|task| keyspace.get_async(key(task * 19 % 19_000 + BEHIND))).collect();
     let of_gets = waker(&Arc::default());
     let mut context = Context::from_waker(&of_gets);
     assert!(gets.iter_mut().all(|task| pin!(task).poll(&mut context).is_pending()));
@@ -306,7 +307,8 @@ fn what_reads_no_single_key_waits_for_a_few_groups() {
         std::thread::yield_now();
     }
     let before = order.load(SeqCst);
-    assert!(before < 700, "{before} gets were answered before");
+    // Three other threads answer gets while it is read.
+    assert!(before < 4000, "{before} gets were answered before");
     block_on(many).unwrap();
     assert!(block_on(join_all(gets)).into_iter().all(|found| found.is_ok()));
 }

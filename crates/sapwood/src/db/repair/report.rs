@@ -191,11 +191,17 @@ impl RepairReport {
 pub(super) struct Losses {
     ranges: BTreeMap<KeyspaceId, Vec<LostRange>>,
     pub damage: Vec<Error>,
+    /// That of a node that only this program cannot read: it is not lost.
+    pub unsupported: Option<Error>,
 }
 
 impl Losses {
     /// Notes damage.
     pub fn note(&mut self, error: Error) {
+        if error.is_unsupported() {
+            self.unsupported.get_or_insert(error);
+            return;
+        }
         if self.damage.len() < DAMAGE_MAX {
             self.damage.push(error);
         }

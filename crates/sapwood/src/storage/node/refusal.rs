@@ -2,6 +2,7 @@
 
 use super::{HEADER, ID, LONE, Node, NodeId, key_len, payload_of};
 use crate::error::Error;
+use crate::error::unsupported::UNSUPPORTED;
 
 /// Why some bytes are not a valid node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,9 +24,6 @@ pub(super) enum Fault {
     Child,
     Change,
 }
-
-/// What is wrong with a node that only this program cannot read: it is not damaged.
-pub(crate) const UNSUPPORTED: &str = "compression";
 
 impl Refusal {
     /// The error of the node at `offset` of a file.
