@@ -4,7 +4,7 @@
 use psync::{Device, Simulated, Volume};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use sapwood::{Database, Durability, Keyspace};
+use sapwood::{Compression, Database, Durability, Keyspace};
 use std::sync::Arc;
 
 fn open(volume: &Simulated) -> Database {
@@ -38,7 +38,8 @@ const BYTES: u64 = RECORDS as u64 * 116;
 fn what_a_snapshot_held_goes_with_it_at_closing() {
     let used = |drops_last: bool| {
         let volume = Simulated::new(1);
-        let builder = Database::builder().memory(4 << 20).background_threads(0);
+        let builder =
+            Database::builder().memory(4 << 20).background_threads(0).compression(Compression::None);
         let db = builder.open_on(Arc::new(volume.clone())).expect("opens");
         let keyspace = db.keyspace("main").expect("a keyspace");
         let records = (0..20_000u32).map(|number| (number.to_be_bytes(), number.to_le_bytes().repeat(100)));
