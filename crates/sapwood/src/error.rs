@@ -4,11 +4,13 @@
 mod conflict_reason;
 mod key_problem;
 mod kind;
+mod refusal;
 pub(crate) mod unsupported;
 pub(crate) mod words;
 
 pub use conflict_reason::ConflictReason;
 pub use key_problem::KeyProblem;
+pub use refusal::Refusal;
 
 use crate::value::Key;
 use std::sync::Arc;
@@ -521,39 +523,6 @@ pub enum Error {
         /// The directory.
         path: String,
     },
-}
-
-/// What the system has refused, and what goes on nevertheless. Its source is the system's error.
-///
-/// ```
-/// # fn main() -> sapwood::Result<()> {
-/// # let dir = tempfile::tempdir().expect("a temporary directory");
-/// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
-/// # let ships = db.keyspace("ships")?;
-/// use sapwood::Error;
-///
-/// match ships.insert("fram", "1892") {
-///     Err(Error::DiskFull(refusal) | Error::Exhausted(refusal)) => eprintln!("{refusal}: nothing happened"),
-///     inserted => inserted?,
-/// }
-/// # Ok(()) }
-/// ```
-#[derive(Clone, Debug)]
-pub struct Refusal {
-    error: Arc<psync::Error>,
-    hint: &'static str,
-}
-
-impl std::fmt::Display for Refusal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} ({})", self.error, self.hint)
-    }
-}
-
-impl std::error::Error for Refusal {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.error.source()
-    }
 }
 
 impl Error {
