@@ -96,7 +96,9 @@ impl WorkContext {
                 Ok(has_more) => {
                     is_changed = true;
                     read += usize::from(tree.height > 0);
-                    if has_more || builder.is_long() || read == READ_MAX || self.is_wanted() {
+                    // Closing is no reason for shorter edits: each has its syncs.
+                    let is_wanted = self.state.load().frozen.is_some();
+                    if has_more || builder.is_long() || read == READ_MAX || is_wanted {
                         break;
                     }
                 }
@@ -292,6 +294,8 @@ mod tests {
         let epoch = || db.handle.engine.state.load().version.epoch;
         let (before, engine) = (epoch(), &db.handle.engine);
         assert_eq!(engine.state.load().version.dropped.len(), 200);
+        // As when it is closed.
+        engine.flush.stop();
         engine.background.ctx.take_dropped_apart().unwrap();
         assert_eq!((engine.state.load().version.dropped.len(), epoch() - before), (0, 1));
     }
