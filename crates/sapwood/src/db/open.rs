@@ -49,7 +49,7 @@ use crate::version::{Tree, Version};
 use crate::wal;
 use crate::wal::{Tail, WalWriter};
 use directory::{create, foreign};
-use psync::{Access, FileId, Lock, LockKind, Volume};
+use psync::{Access, Entry, FileId, Lock, LockKind, Volume};
 use std::sync::Arc;
 
 /// With more log generations than this, opening flushes, so that many short sessions do not accumulate them.
@@ -246,7 +246,15 @@ fn start(
         // Of an older format this is the end.
         let format = current::FORMAT;
         let next = Current { format, manifest: current.manifest + 1, manifest_len: 0, ..current };
-        with_space(&engine, || Manifest::create(Arc::clone(volume), (next, &encryption), &version))
+        let manifest =
+            with_space(&engine, || Manifest::create(Arc::clone(volume), (next, &encryption), &version))?;
+        // Each attempt that fails from here on has made one, and none removes leftovers.
+        if let Ok(entries) = volume.list() {
+            let is_other =
+                |name: &str| manifest::number_of(name).is_some_and(|number| number != next.manifest);
+            remove_outdated(&**volume, &entries, is_other);
+        }
+        Ok(manifest)
     };
     // They are independent, and both wait for the disk most of the time.
     let rewritten = {
@@ -273,9 +281,11 @@ fn start(
     if !is_sealed && !volume.limits().direct {
         // What followers may read goes too, also if the file of one cannot be removed: what is written where a sync has failed may be lost.
         engine.followers.end_all();
-        for range in unused(&version.segments, data_len) {
-            volume.release(data, range)?;
-        }
+        let unused = unused(&version.segments, data_len);
+        // On a full disk there may be no space to note a hole.
+        with_space(&engine, || {
+            Ok(unused.iter().cloned().try_for_each(|range| volume.release(data, range))?)
+        })?;
     }
     engine.publisher.install_manifest(manifest);
     if is_sealed {
@@ -321,26 +331,47 @@ fn start(
     Ok(engine)
 }
 
-/// Runs work of opening that needs space. If the disk is full, gives back what an attempt has left in the data file
-/// that came to no end, then the reserve, and tries again. No manifest that may still come to count leads there.
+/// Runs work of opening that needs space. If the disk is full, gives back what attempts have left that came to no end, then what is
+/// kept of the log, then the reserve, and tries again.
 fn with_space<T>(engine: &Engine, mut work: impl FnMut() -> Result<T>) -> Result<T> {
     let mut user = engine.space.reserve.user();
-    let mut left = Some(u64::from(engine.space.slots.next()) * GRANULE);
+    let mut may_have_left = true;
     loop {
         match work() {
             Err(error) if error.is_disk_full() => {
-                let left = left
-                    .take()
-                    .map_or(Ok(0..0), |left| engine.volume.len(engine.data).map(|len| left..len.max(left)))?;
-                if !left.is_empty() && engine.followers.revoke_all() {
-                    engine.volume.release(engine.data, left)?;
-                } else if !engine.space.kept_log.give_up_oldest(&*engine.volume) && !user.gets_space() {
+                let has_left = std::mem::take(&mut may_have_left)
+                    && give_back_left(engine).unwrap_or_else(|error| {
+                        tracing::warn!(%error, path = %engine.health.path(), "what attempts have left was not given back");
+                        false
+                    });
+                if !has_left && !engine.space.kept_log.give_up_oldest(&*engine.volume) && !user.gets_space() {
                     return Err(error);
                 }
             }
             done => return done,
         }
     }
+}
+
+/// Gives back what attempts have left that came to no end: manifests, and space at the end of the data file. Nothing that may still come to
+/// count leads there: not the manifest with fewer of its edits either. Returns whether there was any.
+fn give_back_left(engine: &Engine) -> Result<bool> {
+    let volume = &*engine.volume;
+    let current = Current::read(volume)?;
+    // Of a session that failed or was killed it may have the name only until the power is lost.
+    volume.sync_directory()?;
+    let is_older = |name: &str| manifest::number_of(name).is_some_and(|number| number < current.manifest);
+    let has_removed = remove_outdated(volume, &volume.list()?, is_older);
+    let left = u64::from(engine.space.slots.next()) * GRANULE..volume.len(engine.data)?;
+    if left.is_empty() || !engine.followers.revoke_all() {
+        return Ok(has_removed);
+    }
+    let released = volume.release(engine.data, left);
+    let path = engine.health.path();
+    Ok(released
+        .inspect_err(|error| tracing::warn!(%error, %path, "the file's end was not given back"))
+        .is_ok()
+        || has_removed)
 }
 
 /// Finds what is kept of the log for the change feed, whose space a full disk may have from now on. Not before all of the manifest that
@@ -432,27 +463,35 @@ fn set_keeping(engine: &Engine, asked: Option<u64>, last: SeqNo) -> Result<()> {
 /// Removes files that are no longer needed. This can wait for the next open, so errors are only logged.
 fn remove_leftovers(engine: &Engine, volume: &Arc<dyn Volume>, wal_low: u64) {
     let Ok(entries) = volume.list() else { return };
+    // None, if changes are not kept, or not any more.
     let kept_max = engine.state.load().version.kept_log_max();
-    if kept_max > 0 {
-        engine.space.kept_log.keep(&**volume, &entries, |generation| generation < wal_low, kept_max);
-    }
+    engine.space.kept_log.keep(&**volume, &entries, |generation| generation < wal_low, kept_max);
     // No next manifest begins meanwhile: it might get the number of a file that is about to be removed.
     engine.publisher.with_manifest(|manifest| {
         let is_needed = |number| manifest.is_none_or(|manifest| manifest.needs(number));
-        for entry in entries {
-            let outdated = manifest::number_of(&entry.name).is_some_and(|number| !is_needed(number))
-                || (kept_max == 0
-                    && wal::generation_of(&entry.name).is_some_and(|generation| generation < wal_low))
-                || wal::is_copy(&entry.name)
-                || entry.name == current::TEMPORARY
-                || entry.name == encryption::TEMPORARY
+        remove_outdated(&**volume, &entries, |name| {
+            manifest::number_of(name).is_some_and(|number| !is_needed(number))
+                || wal::is_copy(name)
+                || name == current::TEMPORARY
+                || name == encryption::TEMPORARY
                 // Of a restore that was killed at its end.
-                || entry.name == RESTORING;
-            if outdated && let Err(error) = volume.remove(&entry.name) {
-                tracing::warn!(%error, file = entry.name, "a file that is no longer needed was not removed");
+                || name == RESTORING
+        });
+    });
+}
+
+/// Removes files. Returns whether any is gone; one that is not is a leftover for the next opening.
+fn remove_outdated(volume: &dyn Volume, entries: &[Entry], is_outdated: impl Fn(&str) -> bool) -> bool {
+    let mut has_removed = false;
+    for Entry { name, .. } in entries.iter().filter(|entry| is_outdated(&entry.name)) {
+        match volume.remove(name) {
+            Ok(()) | Err(psync::Error::NotFound { .. }) => has_removed = true,
+            Err(error) => {
+                tracing::warn!(%error, file = name, "a file that is no longer needed was not removed")
             }
         }
-    });
+    }
+    has_removed
 }
 
 impl Engine {

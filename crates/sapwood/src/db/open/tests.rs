@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::operation::put_insert;
 use crate::version::current;
 use crate::version::current::Current;
+use crate::version::manifest;
 use crate::{Database, Durability, wal};
 use psync::{Access, Device, Fault, Filter, OperationKind, Repeat, Simulated, Volume, Write};
 use std::sync::Arc;
@@ -361,5 +362,147 @@ fn a_log_that_does_not_continue_the_trees_is_damage() {
                 other => panic!("{records} from {first_seq}: {:?}", other.map(drop)),
             }
         }
+    }
+}
+
+/// What a process leaves that was killed when an edit could not be synced: the `nth` of those that write what lies at the end of the data file anew,
+/// at its beginning.
+fn killed_while_the_end_was_moved(nth: u64) -> Option<Simulated> {
+    let volume = Simulated::new(nth);
+    let db = options(4 << 20, 0).open_on(Arc::new(volume.clone())).unwrap();
+    let ingest = |keyspace: &str, count| {
+        let records = (0..count).map(|number| (name(number), [7; 100]));
+        db.keyspace(keyspace).unwrap().ingest(records).unwrap();
+    };
+    for (keyspace, count) in [("first", 80_000), ("last", 5000), ("open", 100)] {
+        ingest(keyspace, count);
+    }
+    db.drop_keyspace("first").unwrap();
+    db.compact().unwrap();
+    volume.fail_nth(Filter::kinds([OperationKind::Sync]).file("manifest"), nth, Fault::Error, Repeat::Once);
+    let rewrite = || {
+        let mut batch = db.batch();
+        for (keyspace, count) in [("last", 5000), ("open", 100)] {
+            let keyspace = db.keyspace(keyspace)?;
+            let numbers = (0..count).filter(|number| number % 4 > 0);
+            numbers.for_each(|number| _ = batch.insert(&keyspace, name(number), [8; 100]));
+        }
+        batch.commit()?;
+        db.flush()
+    };
+    let _ = (0..2).try_for_each(|_| rewrite());
+    (volume.fired() == 1).then(|| volume.crash())
+}
+
+/// The space behind the segments of the version that was read was given back on a full disk, before that version was durable.
+#[test]
+fn nothing_is_given_back_that_an_edit_has_dropped_that_may_be_lost() {
+    let is_whole = |volume: &Simulated, what: &str| {
+        let db = options(4 << 20, 0).open_on(Arc::new(volume.clone())).unwrap();
+        db.check().unwrap_or_else(|error| panic!("{what}: {error}"));
+        let count = |name| db.keyspace(name).unwrap().iter().map(Result::unwrap).count();
+        assert_eq!(["last", "open"].map(count), [5000, 100], "{what}");
+    };
+    let (mut count, mut reached) = (0, 0);
+    for nth in 1.. {
+        let Some(found) = killed_while_the_end_was_moved(nth) else { break };
+        count += 1;
+        let volume = found.crash();
+        volume.set_capacity(volume.used());
+        volume.fail_nth(Filter::changes().file("CURRENT.tmp"), 1, Fault::PowerOff, Repeat::Once);
+        assert!(options(4 << 20, 0).open_on(Arc::new(volume.clone())).is_err());
+        reached += volume.fired();
+        for seed in 0..4 {
+            let lost = volume.power_loss(seed);
+            lost.set_capacity(u64::MAX);
+            is_whole(&lost, &format!("edit {nth}, seed {seed}"));
+        }
+        let volume = found.crash();
+        volume.set_capacity(volume.used());
+        is_whole(&volume, &format!("edit {nth}"));
+    }
+    assert!(count > 2 && reached > 2, "{reached} of {count}");
+}
+
+/// Each left one more, and then the disk was full of them.
+#[test]
+fn openings_that_fail_leave_no_manifest_each() {
+    let volume = Simulated::new(1);
+    let open = |volume: &Simulated| options(8 << 20, 1).leaf_len(256).open_on(Arc::new(volume.clone()));
+    let db = open(&volume).unwrap();
+    let keyspace = db.keyspace("main").unwrap();
+    keyspace.ingest((0..40_000).map(|number| (name(number), [7; 60]))).unwrap();
+    keyspace.insert("key", "value").unwrap();
+    let found = volume.crash();
+    drop(db);
+    let manifests = |volume: &Simulated| {
+        let entries = volume.list().unwrap().into_iter();
+        let lens: Vec<_> =
+            entries.filter(|entry| entry.name.starts_with("manifest-")).map(|entry| entry.len).collect();
+        (lens.len(), lens.into_iter().sum::<u64>())
+    };
+    // The copy of the log is made beside the manifest.
+    let volume = found.crash();
+    volume.fail_nth(Filter::kinds([OperationKind::Write]).file("wal-"), 1, Fault::NoSpace, Repeat::Sticky);
+    for attempt in 1..=5 {
+        assert!(open(&volume).is_err_and(|error| error.is_disk_full()));
+        assert_eq!(manifests(&volume).0, 1, "after {attempt}");
+    }
+    assert!(manifests(&volume).1 > 100 << 10, "{:?}", manifests(&volume));
+    volume.clear_faults();
+    // What openings of before have left makes room for one.
+    let current = Current::read(&volume).unwrap().manifest;
+    for number in 1..current {
+        volume.copy_file(&manifest::file_name(current), &manifest::file_name(number)).unwrap();
+    }
+    volume.remove_file(crate::reserve::FILE).ok();
+    volume.set_capacity(volume.used());
+    let db = open(&volume).unwrap();
+    assert_eq!((db.check().unwrap().records, manifests(&volume).0), (40_000, 1));
+    assert!(db.keyspace("main").unwrap().get("key").unwrap().is_some());
+}
+
+/// They were counted for as long as the database was open, and a full disk looked for each.
+#[test]
+fn what_was_kept_of_the_log_is_forgotten_with_its_files() {
+    let volume = Simulated::new(1);
+    let open = |bytes| {
+        let builder = options(4 << 20, 0).keep_changes(bytes);
+        builder.open_on(Arc::new(volume.clone())).unwrap()
+    };
+    let db = open(1 << 30);
+    let keyspace = db.keyspace("main").unwrap();
+    for number in 0..5 {
+        keyspace.insert(name(number), [7; 10_000]).unwrap();
+        db.flush().unwrap();
+    }
+    assert!(db.stats().space.kept_log > 40_000);
+    db.close().unwrap();
+    let is_old = |files: Vec<psync::Entry>, low| {
+        files.iter().filter_map(|entry| wal::generation_of(&entry.name)).filter(|it| *it < low).count()
+    };
+    let db = open(0);
+    let engine = &db.handle.engine;
+    assert_eq!(is_old(volume.list().unwrap(), engine.state.load().version.wal_low), 0);
+    assert_eq!(db.stats().space.kept_log, 0);
+    assert!(!engine.space.kept_log.give_up_oldest(&volume));
+}
+
+/// A file system that is full may have no space to note a hole.
+#[test]
+fn space_that_cannot_be_given_back_keeps_nobody_from_opening() {
+    for direct in [true, false] {
+        let volume = if direct { Simulated::new(1) } else { Simulated::new(1).without_direct() };
+        let db = options(4 << 20, 0).open_on(Arc::new(volume.clone())).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        keyspace.ingest((0..5000).map(|number| (name(number), [7; 100]))).unwrap();
+        let off = Filter::kinds([OperationKind::Sync]).file(pager::FILE);
+        volume.fail_nth(off, 1, Fault::PowerOff, Repeat::Once);
+        keyspace.ingest((5000..50_000).map(|number| (name(number), [7; 100]))).unwrap_err();
+        let found = volume.crash();
+        found.set_capacity(found.used());
+        found.fail_nth(OperationKind::Release, 1, Fault::NoSpace, Repeat::Once);
+        let db = options(4 << 20, 0).open_on(Arc::new(found.clone())).unwrap();
+        assert_eq!((db.check().unwrap().records, found.fired()), (5000, 1));
     }
 }

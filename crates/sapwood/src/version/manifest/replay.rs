@@ -162,14 +162,15 @@ const RECORDS_PER_BYTE: u64 = 4096;
 /// Granules behind the end of the data file at which segments may have been begun: of a thousand segments of 1 GiB.
 const GRANULES_BEGUN: u64 = 1 << 24;
 
-/// Applies an edit, the one at byte `offset` of the manifest, which makes the version of epoch `expected`.
+/// Applies an edit, the one at byte `offset` of the manifest, which makes the version of epoch `expected`. Returns where in the data file
+/// the last of the segments ends that it writes to.
 pub(super) fn apply(
     record: Record,
     offset: u64,
     expected: u64,
     (current, data_len, slots): (&Current, u64, &Arc<Slots>),
     version: &mut Version,
-) -> Result<()> {
+) -> Result<u64> {
     let name = &*file_name(current.manifest);
     if record.epoch != expected {
         return Err(Error::corrupt(name, offset, "epoch of an edit", expected, record.epoch));
@@ -189,7 +190,8 @@ pub(super) fn apply(
         .apply(&edit, &mut |number, start| Ok(Segment::found(number, start, slots)))
         .map_err(|why| Error::corrupt(name, offset, "an edit does not fit", "a consistent edit", why))?;
     version.epoch = expected;
-    Ok(())
+    let written = edit.used.iter().filter_map(|(number, _)| version.segments.get(*number));
+    Ok(written.map(|entry| entry.segment.offset() + entry.used).max().unwrap_or(0))
 }
 
 /// Reads a manifest from its `source`, as [`replay`] does. The data file's length bounds what is believed: see
@@ -266,14 +268,14 @@ fn decode_until(
     }
     let mut version = Version { epoch, ..Version::empty(current.span) };
     let mut at = FILE_HEADER as u64;
-    let mut checkpoint_len = None;
+    let (mut checkpoint_len, mut reach) = (None, 0);
     let is_behind = |version: &Version| until.is_some_and(|until| version.epoch >= until);
     while (checkpoint_len.is_none() || !is_behind(&version))
         && let Some(record) = read_record(&mut window, of, at)?
     {
         let expected = if checkpoint_len.is_none() { epoch } else { version.epoch + 1 };
         let (record_len, chained) = (record.len, record.chained);
-        apply(record, at, expected, (current, data_len, slots), &mut version)?;
+        reach = reach.max(apply(record, at, expected, (current, data_len, slots), &mut version)?);
         at += record_len;
         if checkpoint_len.is_none() && !chained {
             checkpoint_len = Some(at);
@@ -306,6 +308,8 @@ fn decode_until(
         let what = format!("place of segment {}", entry.segment.number);
         return Err(Error::corrupt(name, at, what, "a place of its own", "one that another segment has"));
     }
+    // Perhaps the last edit is lost with the power, and what it dropped is needed again.
+    slots.reach(granules(reach.min(data_len)));
     Ok(Replayed { version, len: at, checkpoint_len, torn: at < len })
 }
 

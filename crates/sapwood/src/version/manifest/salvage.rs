@@ -119,8 +119,8 @@ pub(crate) fn salvage(volume: &dyn Volume, of: (&Current, &Encryption)) -> Resul
             // Ids and segments are believed: each record has its checksum, and the data file may have been cut off.
             let room = (current, u64::MAX, &slots);
             match apply(record, at, expected, room, &mut found.version) {
-                Ok(()) if found.whole_to.is_some() || !chained => found.whole_to = Some(found.version.epoch),
-                Ok(()) => {}
+                Ok(_) if found.whole_to.is_some() || !chained => found.whole_to = Some(found.version.epoch),
+                Ok(_) => {}
                 Err(error) => {
                     found.damage = Some(error);
                     found.whole_to = None;
