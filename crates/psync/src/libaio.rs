@@ -10,7 +10,7 @@
 //! caller: so the caller waits for that thread, and reports it.
 
 use crate::lock::Mutex;
-use crate::stall::{Pending, Stalls, Watch, described};
+use crate::stall::{Pending, Stalls, Watch, described, quietly};
 use crate::transfer::{Memory, Mover, TRANSFER_MAX, Transfer};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -389,7 +389,7 @@ fn run_part(mut context: Context, part: &mut [Transfer<'_>], stalls: &Stalls) ->
         flight.cancel(part, stalls);
         None
     } else if flight.is_suspect {
-        tracing::error!("libaio reported what nobody waited for: the context is destroyed");
+        quietly(|| tracing::error!("libaio reported what nobody waited for: the context is destroyed"));
         None
     } else {
         Some(flight.context)
