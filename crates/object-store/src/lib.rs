@@ -26,6 +26,8 @@
 //! 1. A blob is an object. It is there when it is whole: objects of up to a part are put at once, longer ones by a multipart upload
 //!    that is completed at the end, or aborted.
 //! 2. Memory: one part. It has 8 MiB; behind the first 62 GiB of an object about as much as a 200th of what lies behind these, up to 2 GiB.
+//!    A part is one request: for the longest ones `object_store`'s timeout (30 s, unless `ClientOptions::with_timeout` says otherwise) asks for
+//!    72 MB/s. Set a longer one if there are such objects: the archive of a long log can be one.
 //! 3. A backup is as durable, when it returns, as what the store has put. S3 and its like keep what they have confirmed. A local directory
 //!    needs `LocalFileSystem::with_fsync(true)`: without it the power may fail before the backup is on the disk. What was removed may be there
 //!    again after a power failure in any case, in part: remove it again. [`sapwood::backup::Directory`] is better for a local directory: it syncs all of that.
@@ -49,7 +51,7 @@ const PART: usize = 8 << 20;
 const EQUAL_PARTS: usize = 8000;
 /// Behind these so many parts (count) have the same length, and then as many have twice that.
 const LONGER_PARTS: usize = 200;
-/// The longest part, in bytes: below the 5 GiB that S3 takes. 10,000 parts have 1.6 TiB.
+/// The longest part, in bytes: below the 5 GiB that S3 takes. 10,000 parts have 1.6 TiB. It is one request, which has a time limit.
 const PART_MAX: usize = 2 << 30;
 
 /// The length of the part behind so many others, in bytes.

@@ -123,16 +123,20 @@ fn rotate(target: &Directory, taken: &BackupInfo, keep: u64) -> Result<()> {
         match info {
             Ok(info) if info.database == taken.database => ours.push(number),
             Ok(_) => {}
-            Err(error @ Error::BackupDamaged { .. }) => {
-                return Err(Failure::Damage(format!(
-                    "backup {} was taken, but no older one was removed, since another is damaged: {error}; remove that one with \
-                     `sapwood backups {} --remove {number}`",
-                    taken.number,
-                    target.describe()
-                )));
+            Err(error) => {
+                let why = format!(
+                    "backup {} was taken, but no older one was removed, since another cannot be read: {error}",
+                    taken.number
+                );
+                return Err(match error {
+                    Error::BackupDamaged { .. } => Failure::Damage(format!(
+                        "{why}; remove that one with `sapwood backups {} --remove {number}`",
+                        target.describe()
+                    )),
+                    // It may be as sound as any, or be of a newer Sapwood.
+                    _ => Failure::Other(why),
+                });
             }
-            // It may be as sound as any.
-            Err(error) => return Err(error.into()),
         }
     }
     let old = ours.len().saturating_sub(usize::try_from(keep).unwrap_or(usize::MAX));

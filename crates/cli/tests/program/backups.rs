@@ -186,6 +186,7 @@ fn a_manifest_that_cannot_be_read_is_not_called_damaged() {
     let said = place.run(&["backups", "backups"]).ends(3).tells("backup-000002");
     assert_eq!(said.out.lines().count(), 3, "{said:?}");
     let said = place.run(&["backup", "ships.db", "backups", "--keep", "1"]).ends(3).tells("backup-000002");
+    assert!(said.err.contains("backup 4 was taken, but no older one was removed"), "{said:?}");
     assert!(!said.err.contains("--remove"), "{said:?}");
     std::fs::rename(&away, &manifest).unwrap();
     place.run(&["backup", "ships.db", "backups", "--keep", "1"]).ends(0);

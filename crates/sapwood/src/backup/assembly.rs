@@ -378,10 +378,13 @@ pub(crate) fn complete(
     let current = Current { format, database, manifest: 1, span: version.span, manifest_len: 0 };
     // Syncs the directory before it writes CURRENT.
     let mut manifest = Manifest::create(Arc::clone(volume), (current, encryption), &version)?;
-    manifest.seal(&version)?;
+    // It is a database by now, and durable. What follows the next opening does as well, and nobody could repeat it here.
+    let sealed = manifest.seal(&version);
     drop(manifest);
-    volume.remove(RESTORING)?;
-    volume.sync_directory()?;
+    let removed = volume.remove(RESTORING).and_then(|()| volume.sync_directory());
+    for error in [sealed.err(), removed.err().map(Error::from)].into_iter().flatten() {
+        tracing::warn!(%error, path = volume.describe(), "the database is whole, and looks as if it had not been closed");
+    }
     Ok(())
 }
 

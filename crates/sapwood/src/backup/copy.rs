@@ -6,8 +6,8 @@ use super::log_source::LogSource;
 use super::manifest::{BackupManifest, Part, SegmentParts};
 use super::name::BlobName;
 use super::nodes::{NodeAt, NodeCheck};
-use super::retain::{BackupInfo, remove_unnamed, remove_vain};
-use super::reuse::{self, Listing};
+use super::retain::{BackupInfo, delete, remove_unnamed, remove_vain};
+use super::reuse::{self, Listing, Rows};
 use super::target::Target;
 use super::throttle::Throttle;
 use super::{Progress, Reporter, called, damage};
@@ -24,7 +24,7 @@ use crate::version::Version;
 use crate::version::checkpoint::Checkpoint;
 use crate::version::current::{Current, FORMAT};
 use psync::{AlignedBuffer, FileId, InFlight, ReadInto, Volume};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -291,7 +291,10 @@ impl<'p> Backup<'p> {
             false => None,
         };
 
-        let mut rows = reuse::find(target, &listing, current.database, (&version, &encryption))?;
+        let (mut rows, left) = reuse::find(target, &listing, current.database, (&version, &encryption))?;
+        if let Err(error) = delete(target, left.iter()) {
+            tracing::warn!(%error, "what attempts have left in vain was not removed; the next backup does it");
+        }
         let pieces = self.plan(&version, &rows);
         let nodes = NodesOfPieces { version: &version, memory: self.source.memory };
         let mut rest = &pieces[..];
@@ -335,7 +338,7 @@ impl<'p> Backup<'p> {
         let header = (&manifest.header(), &encryption);
         let seal = put(target, BlobName::Manifest(number), header, &mut |blob| Ok(blob.put(&content)?))?;
         called(target, "sync", "the manifest", target.sync())?;
-        if let Err(error) = remove_unnamed(target) {
+        if let Err(error) = remove_unnamed(target, &manifest) {
             tracing::warn!(%error, "blobs that no backup needs were not removed; the next backup does it");
         }
         Ok(BackupInfo::of(&manifest, seal))
@@ -382,7 +385,7 @@ impl<'p> Backup<'p> {
     }
 
     /// What is to be copied. Rows that are too short go on with the piece.
-    fn plan(&mut self, version: &Version, rows: &BTreeMap<u64, Vec<Part>>) -> Vec<Piece> {
+    fn plan(&mut self, version: &Version, rows: &Rows) -> Vec<Piece> {
         let mut pieces = Vec::new();
         for entry in version.segments.iter() {
             let (segment, begin) = (entry.segment.number, entry.segment.offset());

@@ -4,7 +4,7 @@ use super::blob::{BlobReader, Header, Input, Kind, Place, Seal};
 use super::manifest::BackupManifest;
 use super::name::BlobName;
 use super::target::Target;
-use super::{called, damage, is_unreadable};
+use super::{called, damage};
 use crate::database_id::DatabaseId;
 use crate::error::Result;
 
@@ -77,12 +77,15 @@ impl Input for BlobInput<'_> {
     }
 }
 
-/// The database that an attempt was of, as its version says; `None` if that cannot be read, so that it is of no use.
+/// The database that an attempt was of, as its version says; `None` if that is damaged, so that it is of no use.
+///
+/// # Errors
+/// [`Error::NewerFormat`]: it is of use to a newer Sapwood.
 pub(super) fn database_of(target: &dyn Target, attempt: u64) -> Result<Option<DatabaseId>> {
     let mut input = BlobInput::new(target, BlobName::Version(attempt));
     match input.open(Kind::Version, attempt) {
         Ok(reader) => Ok(Some(reader.header.database)),
-        Err(error) if is_unreadable(&error) => Ok(None),
+        Err(error) if error.is_damage() => Ok(None),
         Err(error) => Err(error),
     }
 }

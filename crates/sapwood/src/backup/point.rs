@@ -102,14 +102,23 @@ pub(super) struct Plan<'m> {
     pub parts: Vec<ArchivePart>,
 }
 
-/// Chooses among the backups of a target, which ascend. `base`: the backup to begin with, if that is said. The error: what can be restored.
+/// Why nothing is chosen.
+#[derive(Debug)]
+pub(super) struct NotChosen {
+    /// What can be restored.
+    pub existing: String,
+    /// Whether there is more than one choice, and not none.
+    pub is_ambiguous: bool,
+}
+
+/// Chooses among the backups of a target, which ascend. `base`: the backup to begin with, if that is said.
 ///
 /// Each database of the target has a history of its own. Which one is meant is not guessed.
 pub(super) fn choose(
     manifests: &[BackupManifest],
     point: Point,
     base: Option<u64>,
-) -> Result<Plan<'_>, String> {
+) -> Result<Plan<'_>, NotChosen> {
     let (mut gap, mut plans) = (None, Vec::new());
     let databases: BTreeSet<_> = manifests.iter().map(|it| it.database.0).collect();
     for database in databases {
@@ -125,9 +134,10 @@ pub(super) fn choose(
             .map(|plan| format!("{} (database {})", plan.base.number, plan.base.database))
             .collect();
         let told = told.join(", ");
-        return Err(format!("that of several databases; say which by the number of its backup: {told}"));
+        let existing = format!("that of several databases; say which by the number of its backup: {told}");
+        return Err(NotChosen { existing, is_ambiguous: true });
     }
-    plans.pop().ok_or_else(|| ranges(manifests, gap))
+    plans.pop().ok_or_else(|| NotChosen { existing: ranges(manifests, gap), is_ambiguous: false })
 }
 
 /// The backups of one database that have archives, ascending, and these by the backup that they continue.
@@ -359,7 +369,7 @@ mod tests {
             [Some((1, 1, 2)), Some((1, 2, 3)), Some((1, 2, 3)), Some((2, 1, 3))]
         );
         assert_eq!([349, 351, 400].map(chosen), [Some((3, 1, 4)), None, Some((4, 0, 4))]);
-        let told = choose(&three, Point::Time(time_of(399)), None).unwrap_err();
+        let told = choose(&three, Point::Time(time_of(399)), None).unwrap_err().existing;
         assert_eq!(told, "1970-01-01T00:00:00.100Z to 1970-01-01T00:00:00.350Z (operations 10 to 40)");
         assert_eq!((three[1].known_until(), three[0].known_until()), (150, 100));
         // What comes behind a gap begins with the backup.
@@ -401,7 +411,7 @@ mod tests {
         for it in &mut all[2..] {
             it.database = DatabaseId([2; 16]);
         }
-        let told = choose(&all, Point::Sequence(15), None).unwrap_err();
+        let told = choose(&all, Point::Sequence(15), None).unwrap_err().existing;
         let both = format!("1 (database {}), 3 (database {})", all[0].database, all[2].database);
         assert!(told.contains(&both), "{told}");
         assert!(choose(&all, Point::Time(time_of(160)), None).is_err());
@@ -447,7 +457,7 @@ mod tests {
             let archive = Some(Archive { parts: own, ..Archive::default() });
             all.push(BackupManifest { number, time, seq, archive, ..first.clone() });
         }
-        assert!(choose(&all, Point::Sequence(49_997), None).unwrap_err().contains("ingested"));
+        assert!(choose(&all, Point::Sequence(49_997), None).unwrap_err().existing.contains("ingested"));
         assert_eq!(choose(&all, Point::Sequence(49_985), None).unwrap().base.number, 4_998);
     }
 
@@ -467,7 +477,7 @@ mod tests {
             let point = Point::Sequence(seq);
             let told = |all| match choose(all, point, None) {
                 Ok(Plan { base, last, parts }) => Ok((base.number, last.number, parts)),
-                Err(told) => Err(told),
+                Err(told) => Err(told.existing),
             };
             assert_eq!(told(&slim), told(&all), "{seq}");
         }
@@ -475,14 +485,15 @@ mod tests {
 
     #[test]
     fn an_error_tells_what_there_is() {
-        let told = |text| choose(&slimmed(backups(text)), Point::Sequence(1_000), None).unwrap_err();
+        let told = |text| choose(&slimmed(backups(text)), Point::Sequence(1_000), None).unwrap_err().existing;
         assert_eq!(
             told("1:100/10- 2:200/20<1!150/14> 3:300/30<2> 4:400/40<3>"),
             "1970-01-01T00:00:00.200Z to 1970-01-01T00:00:00.400Z (operations 20 to 40); \
              1970-01-01T00:00:00.100Z to 1970-01-01T00:00:00.150Z (operations 10 to 14)"
         );
         assert!(told("1:100/10n").starts_with("no moment but those of backups"));
-        let gap = choose(&backups("1:100/10- 2:200/20<1!150/14>"), Point::Sequence(17), None).unwrap_err();
+        let gap =
+            choose(&backups("1:100/10- 2:200/20<1!150/14>"), Point::Sequence(17), None).unwrap_err().existing;
         assert!(gap.ends_with("Between these records were ingested, which are in no log"), "{gap}");
     }
 }

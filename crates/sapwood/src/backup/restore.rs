@@ -9,7 +9,7 @@ use super::blob::{BlobReader, Input, Kind, Seal};
 use super::input::{BlobInput, decode_manifest, read_manifest};
 use super::manifest::BackupManifest;
 use super::name::BlobName;
-use super::point::{Point, choose, slim, time_of};
+use super::point::{NotChosen, Point, choose, slim, time_of};
 use super::retain::{BackupInfo, needed, no_backup};
 use super::reuse::Listing;
 use super::stream::StreamInput;
@@ -401,9 +401,10 @@ fn from_archives(
     }
     manifests.reverse();
     damaged.reverse();
-    let plan = choose(&manifests, point, number).map_err(|existing| {
+    let plan = choose(&manifests, point, number).map_err(|NotChosen { existing, is_ambiguous }| {
         // What it says may be what is missing.
-        let needed = damaged.iter().position(|(backup, _)| number.is_none_or(|number| number == *backup));
+        let may_be_needed = |backup| number.map_or(!is_ambiguous, |number| number == backup);
+        let needed = damaged.iter().position(|(backup, _)| may_be_needed(*backup));
         match needed.map(|index| damaged.swap_remove(index)) {
             Some((_, error)) => error,
             None => not_archived(&target.describe(), point, existing),

@@ -160,7 +160,7 @@ impl Removed {
 /// ```
 ///
 /// # Errors
-/// [`Error::BackupTarget`]; [`Error::BackupDamaged`] if a manifest is.
+/// [`Error::BackupTarget`]; [`Error::BackupDamaged`] if a manifest is; [`Error::NewerFormat`] if one is of a newer Sapwood.
 pub fn list(target: &dyn Target) -> Result<Vec<BackupInfo>> {
     list_each(target)?.into_iter().map(|(_, info)| info).collect()
 }
@@ -186,7 +186,7 @@ pub fn list(target: &dyn Target) -> Result<Vec<BackupInfo>> {
 /// ```
 ///
 /// # Errors
-/// [`Error::BackupTarget`]. Those of a backup: [`Error::BackupTarget`], [`Error::BackupDamaged`].
+/// [`Error::BackupTarget`]. Those of a backup: [`Error::BackupTarget`], [`Error::BackupDamaged`], [`Error::NewerFormat`].
 pub fn list_each(target: &dyn Target) -> Result<Vec<(u64, Result<BackupInfo>)>> {
     let numbers = Listing::read(target)?.backups();
     let infos = numbers.into_iter().map(|number| {
@@ -196,8 +196,11 @@ pub fn list_each(target: &dyn Target) -> Result<Vec<(u64, Result<BackupInfo>)>> 
     Ok(infos.collect())
 }
 
-/// Removes a backup, and all blobs that no other backup needs. If it is interrupted, the next backup or removal goes on with that. What is left of a
-/// backup that was interrupted stays: the next backup of the same database goes on with it.
+/// Removes a backup, and all blobs that no other backup needs. If it is interrupted, repeat it: the backup may be none any more, and what is left
+/// of it is removed by its number, or goes when the next backup of the same database is done.
+///
+/// That also holds for what is left of a backup that was interrupted: it stays for the next backup of the same database, which goes on with it. If
+/// no other is to come, remove it, by the number in the names of its blobs.
 ///
 /// ```
 /// # fn main() -> sapwood::Result<()> {
@@ -214,23 +217,31 @@ pub fn list_each(target: &dyn Target) -> Result<Vec<(u64, Result<BackupInfo>)>> 
 /// ```
 ///
 /// # Errors
-/// [`Error::NoBackup`], [`Error::BackupTarget`]; [`Error::BackupDamaged`] if the manifest of another backup is, so that it is not
-/// known what that needs: then nothing was removed. If the manifest of this one is damaged too, that manifest and the version are removed alone: its
+/// [`Error::NoBackup`], [`Error::BackupTarget`]; [`Error::BackupDamaged`] if the manifest of another backup is, and [`Error::NewerFormat`] if
+/// that is of a newer Sapwood, so that it is not known what that needs: then nothing was removed. If the manifest of this one is damaged too, that manifest and the version are removed alone: its
 /// other blobs go with the first backup or removal that can read all manifests.
 pub fn remove(target: &dyn Target, number: u64) -> Result<Removed> {
     let _lock = called(target, "lock", "the target", target.lock())?;
     let mut listing = Listing::read(target)?;
-    if !listing.blobs.contains_key(&BlobName::Manifest(number)) {
+    let mut backups = listing.backups();
+    let is_backup = backups.remove(&number);
+    // Without a manifest it is an attempt, or was about to be removed.
+    if !is_backup && !listing.blobs.contains_key(&BlobName::Version(number)) {
         return Err(no_backup(target, Some(number), &listing));
     }
     // Before anything goes.
-    let needed = match needed_of(target, listing.backups().into_iter().filter(|other| *other != number)) {
+    let mut unnamed = Unnamed { blobs: listing.blobs.keys().copied().collect(), ..Unnamed::default() };
+    let read = backups.into_iter().try_for_each(|other| -> Result<()> {
+        unnamed.take_out(&read_manifest(target, other)?.0);
+        Ok(())
+    });
+    let is_known = match read {
         // Of two that are damaged each would keep the other for ever.
-        Err(error) if error.is_damage() && is_damaged(target, number)? => {
+        Err(error) if is_backup && error.is_damage() && is_damaged(target, number)? => {
             tracing::warn!(%error, "the blobs of a damaged backup stay until all manifests can be read");
-            None
+            false
         }
-        needed => Some(needed?),
+        read => read.map(|()| true)?,
     };
     let mut removed = Removed::default();
     // Without its version the rest is no attempt that could be gone on with.
@@ -240,8 +251,11 @@ pub fn remove(target: &dyn Target, number: u64) -> Result<Removed> {
         called(target, "remove", &name, target.delete(std::slice::from_ref(&name)))?;
         removed.add(bytes);
     }
-    if let Some(needed) = needed {
-        remove_others(target, &listing, &needed, &mut removed)?;
+    if is_known {
+        for attempt in listing.attempts() {
+            unnamed.keep_attempt(target, attempt)?;
+        }
+        unnamed.remove(target, &listing, &mut removed)?;
     }
     Ok(removed)
 }
@@ -296,65 +310,75 @@ pub(super) fn remove_vain(target: &dyn Target, listing: &Listing) -> Result<()> 
     delete(target, listing.blobs.keys().filter(is_vain))
 }
 
-/// Removes all blobs that no backup needs, but those with which a later attempt goes on. The caller has locked the target.
-pub(super) fn remove_unnamed(target: &dyn Target) -> Result<()> {
+/// Removes all blobs that no backup needs, but those with which a later attempt goes on. The caller has locked the target. `taken`: the newest
+/// backup, of which all is known already. Manifests are read as long as they can say something new, the newest first: they name most.
+pub(super) fn remove_unnamed(target: &dyn Target, taken: &BackupManifest) -> Result<()> {
     let listing = Listing::read(target)?;
-    let backups = listing.backups();
-    if listing.blobs.keys().all(|name| backups.contains(&name.backup())) {
-        return Ok(());
+    let mut backups = listing.backups();
+    let of_others = listing.blobs.keys().copied().filter(|name| !backups.contains(&name.backup()));
+    let mut unnamed = Unnamed { blobs: of_others.collect(), ..Unnamed::default() };
+    unnamed.take_out(taken);
+    backups.remove(&taken.number);
+    let mut attempts = listing.attempts();
+    for number in backups.into_iter().rev() {
+        // Older backups say nothing of them.
+        for attempt in attempts.split_off(&number) {
+            unnamed.keep_attempt(target, attempt)?;
+        }
+        if unnamed.blobs.is_empty() {
+            return Ok(());
+        }
+        unnamed.take_out(&read_manifest(target, number)?.0);
     }
-    let needed = needed_of(target, backups.into_iter())?;
-    remove_others(target, &listing, &needed, &mut Removed::default())
+    for attempt in attempts {
+        unnamed.keep_attempt(target, attempt)?;
+    }
+    unnamed.remove(target, &listing, &mut Removed::default())
 }
 
-/// What some backups need.
+/// Blobs that no manifest names of those that were looked at.
 #[derive(Default)]
-struct Needed {
+struct Unnamed {
     blobs: BTreeSet<BlobName>,
-    /// The newest one of each database, by its id.
+    /// The newest backup of each database, by its id.
     newest: BTreeMap<[u8; 16], u64>,
 }
 
-/// What these backups need, which ascend.
-fn needed_of(target: &dyn Target, numbers: impl Iterator<Item = u64>) -> Result<Needed> {
-    let mut needed = Needed::default();
-    for number in numbers {
-        let (manifest, _) = read_manifest(target, number)?;
-        needed.blobs.extend(named(&manifest).map(|(name, _)| name));
-        needed.newest.insert(manifest.database.0, number);
+impl Unnamed {
+    /// Leaves to a backup what it needs.
+    fn take_out(&mut self, manifest: &BackupManifest) {
+        self.blobs.remove(&BlobName::Manifest(manifest.number));
+        named(manifest).for_each(|(name, _)| _ = self.blobs.remove(&name));
+        let newest = self.newest.entry(manifest.database.0).or_default();
+        *newest = manifest.number.max(*newest);
     }
-    Ok(needed)
+
+    /// Leaves to an attempt, and to the next one of its database, what is in it, if there is no newer backup of that.
+    fn keep_attempt(&mut self, target: &dyn Target, attempt: u64) -> Result<()> {
+        let stays = match database_of(target, attempt) {
+            Ok(database) => database
+                .is_some_and(|database| self.newest.get(&database.0).is_none_or(|newest| attempt > *newest)),
+            Err(Error::NewerFormat { .. }) => true,
+            Err(error) => return Err(error),
+        };
+        if stays {
+            let is_kept = |name: &BlobName| matches!(name, BlobName::Version(_) | BlobName::Segment { .. });
+            self.blobs.retain(|name| name.backup() != attempt || !is_kept(name));
+        }
+        Ok(())
+    }
+
+    /// Removes what is left.
+    fn remove(self, target: &dyn Target, listing: &Listing, removed: &mut Removed) -> Result<()> {
+        let there = || self.blobs.iter().filter_map(|name| Some((name, listing.blobs.get(name)?)));
+        delete(target, there().map(|(name, _)| name))?;
+        there().for_each(|(_, bytes)| removed.add(*bytes));
+        Ok(())
+    }
 }
 
-/// Removes all blobs but manifests, those that are needed, and those with which the next attempt of their database goes on.
-fn remove_others(
-    target: &dyn Target,
-    listing: &Listing,
-    needed: &Needed,
-    removed: &mut Removed,
-) -> Result<()> {
-    let mut attempts = BTreeSet::new();
-    for attempt in listing.attempts() {
-        let database = database_of(target, attempt)?;
-        let is_newest = |newest: Option<&u64>| newest.is_none_or(|newest| attempt > *newest);
-        if database.is_some_and(|database| is_newest(needed.newest.get(&database.0))) {
-            attempts.insert(attempt);
-        }
-    }
-    let stays = |name: &BlobName| match name {
-        BlobName::Manifest(_) => true,
-        BlobName::Version(number) | BlobName::Segment { backup: number, .. } if attempts.contains(number) => {
-            true
-        }
-        name => needed.blobs.contains(name),
-    };
-    let others: Vec<_> = listing.blobs.iter().filter(|(name, _)| !stays(name)).collect();
-    delete(target, others.iter().map(|(name, _)| *name))?;
-    others.iter().for_each(|(_, bytes)| removed.add(**bytes));
-    Ok(())
-}
-
-fn delete<'n>(target: &dyn Target, names: impl Iterator<Item = &'n BlobName>) -> Result<()> {
+/// Removes blobs.
+pub(super) fn delete<'n>(target: &dyn Target, names: impl Iterator<Item = &'n BlobName>) -> Result<()> {
     let names: Vec<_> = names.map(BlobName::to_string).collect();
     if names.is_empty() {
         return Ok(());

@@ -22,7 +22,7 @@ use super::target::Target;
 use super::{called, damage, is_unreadable};
 use crate::database_id::DatabaseId;
 use crate::encryption::Encryption;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::storage::mapping_table::{Address, Position};
 use crate::storage::node::NodeId;
 use crate::version::Version;
@@ -103,41 +103,65 @@ impl Found {
 /// Parts by segment.
 type Parts = BTreeMap<u64, Vec<Found>>;
 
-/// Finds the parts of segments of `version` that need not be copied: for each segment a row from its first byte on, without gap.
+/// Parts of segments that need not be copied: for each segment a row from its first byte on, without gap.
+pub(super) type Rows = BTreeMap<u64, Vec<Part>>;
+
+/// Finds the parts of segments of `version` that need not be copied; and what the database's own attempts have left of which nothing is
+/// taken over, now or later: what has died stays dead.
 pub(super) fn find(
     target: &dyn Target,
     listing: &Listing,
     database: DatabaseId,
-    (version, encryption): (&Version, &Encryption),
-) -> Result<BTreeMap<u64, Vec<Part>>> {
-    let newest = newest(target, listing, database)?;
-    let last = newest.iter().find(|manifest| manifest.database == database).map(|manifest| manifest.number);
+    of: (&Version, &Encryption),
+) -> Result<(Rows, Vec<BlobName>)> {
+    let newest = newest(target, listing, database, of.0)?;
+    let last = newest.iter().find(|earlier| earlier.database == database).map(|earlier| earlier.number);
     let mut attempts = BTreeSet::new();
     for attempt in listing.attempts().into_iter().filter(|attempt| last.is_none_or(|last| *attempt > last)) {
-        if database_of(target, attempt)? == Some(database) {
+        let found = match database_of(target, attempt) {
+            Err(Error::NewerFormat { .. }) => None,
+            found => found?,
+        };
+        if found == Some(database) {
             attempts.insert(attempt);
         }
     }
+    let rows = rows(target, listing, (newest, &attempts), database, of)?;
+    let is_taken = |segment, from, to, backup| {
+        let is_it = |part: &Part| (part.from, part.to, part.backup) == (from, to, backup);
+        rows.get(&segment).is_some_and(|row| row.iter().any(is_it))
+    };
+    let of_use: BTreeSet<u64> = rows.values().flatten().map(|part| part.backup).collect();
+    let is_left = |name: &BlobName| match *name {
+        BlobName::Segment { segment, from, to, backup } => {
+            attempts.contains(&backup) && !is_taken(segment, from, to, backup)
+        }
+        BlobName::Version(attempt) => attempts.contains(&attempt) && !of_use.contains(&attempt),
+        _ => false,
+    };
+    let left = listing.blobs.keys().copied().filter(is_left).collect();
+    Ok((rows, left))
+}
+
+/// The rows, of parts of these backups and attempts.
+fn rows(
+    target: &dyn Target,
+    listing: &Listing,
+    (newest, attempts): (Vec<Earlier>, &BTreeSet<u64>),
+    database: DatabaseId,
+    (version, encryption): (&Version, &Encryption),
+) -> Result<Rows> {
     let mut parts = Parts::new();
     let mut add = |segment: u64, part: Part, attempt| {
-        let used = version.segments.get(segment).map_or(0, |entry| entry.used);
-        if part.to <= used {
-            parts.entry(segment).or_default().push(Found { part, attempt, is_own: false, live: 0, named: 0 });
-        }
+        parts.entry(segment).or_default().push(Found { part, attempt, is_own: false, live: 0, named: 0 });
     };
-    for manifest in newest.iter().filter(|manifest| manifest.span == version.span) {
-        for entry in &manifest.segments {
-            let there = entry.parts.iter().take_while(|part| {
-                let Part { from, to, backup, seal } = **part;
-                let name = BlobName::Segment { segment: entry.segment, from, to, backup };
-                listing.has(name, seal.len)
-            });
-            there.for_each(|part| add(entry.segment, *part, manifest.number));
-        }
+    for earlier in &newest {
+        earlier.parts.iter().for_each(|(segment, part)| add(*segment, *part, earlier.number));
     }
     for (name, len) in &listing.blobs {
         if let BlobName::Segment { segment, from, to, backup } = *name
             && attempts.contains(&backup)
+            && fits(version, segment, to)
         {
             add(segment, Part { from, to, backup, seal: Seal { len: *len, crc: 0 } }, backup);
         }
@@ -146,7 +170,7 @@ pub(super) fn find(
         return Ok(BTreeMap::new());
     }
     count_live(version, &mut parts);
-    for attempt in newest.iter().map(|manifest| manifest.number).chain(attempts) {
+    for attempt in newest.iter().map(|earlier| earlier.number).chain(attempts.iter().copied()) {
         match count_named(target, attempt, (database, version, encryption), &mut parts) {
             Err(error) if is_unreadable(&error) => {
                 tracing::warn!(%error, "nothing is taken over from a backup that cannot be read");
@@ -171,14 +195,49 @@ pub(super) fn find(
     Ok(rows)
 }
 
-/// The manifest of the newest backup of this database, else those of the newest ones of all others, that can be read.
-fn newest(target: &dyn Target, listing: &Listing, database: DatabaseId) -> Result<Vec<BackupManifest>> {
-    let mut others: Vec<BackupManifest> = Vec::new();
+/// Whether a segment of the version reaches as far.
+fn fits(version: &Version, segment: u64, to: u64) -> bool {
+    version.segments.get(segment).is_some_and(|entry| to <= entry.used)
+}
+
+/// What is of interest in the manifest of a backup.
+struct Earlier {
+    number: u64,
+    database: DatabaseId,
+    /// The parts of which the version may need nodes, and their segments.
+    parts: Vec<(u64, Part)>,
+}
+
+impl Earlier {
+    fn of(manifest: &BackupManifest, listing: &Listing, version: &Version) -> Self {
+        let segments = manifest.segments.iter().filter(|_| manifest.span == version.span);
+        let parts = segments.flat_map(|entry| {
+            let there = entry.parts.iter().take_while(|part| {
+                let Part { from, to, backup, seal } = **part;
+                listing.has(BlobName::Segment { segment: entry.segment, from, to, backup }, seal.len)
+            });
+            let of_use = there.filter(|part| fits(version, entry.segment, part.to));
+            of_use.map(|part| (entry.segment, *part))
+        });
+        Self { number: manifest.number, database: manifest.database, parts: parts.collect() }
+    }
+}
+
+/// The newest backup of this database, else the newest ones of all others, of those that can be read. One manifest is in memory at a time.
+fn newest(
+    target: &dyn Target,
+    listing: &Listing,
+    database: DatabaseId,
+    version: &Version,
+) -> Result<Vec<Earlier>> {
+    let mut others: Vec<Earlier> = Vec::new();
     for number in listing.backups().into_iter().rev() {
         match read_manifest(target, number) {
-            Ok((manifest, _)) if manifest.database == database => return Ok(vec![manifest]),
+            Ok((manifest, _)) if manifest.database == database => {
+                return Ok(vec![Earlier::of(&manifest, listing, version)]);
+            }
             Ok((manifest, _)) if others.iter().any(|other| other.database == manifest.database) => {}
-            Ok((manifest, _)) => others.push(manifest),
+            Ok((manifest, _)) => others.push(Earlier::of(&manifest, listing, version)),
             Err(error) if is_unreadable(&error) => {
                 tracing::warn!(%error, "nothing is taken over from a backup that cannot be read");
             }

@@ -1,7 +1,7 @@
 //! Attempts that came to no end: what they leave, who goes on with it, and what it costs others.
 
 use crate::ground::{Watched, directory, hash, open, open_kept};
-use psync::Simulated;
+use psync::{Fault, Filter, OperationKind, Repeat, Simulated};
 use sapwood::backup::{self, Content, Directory, Restore, Target};
 use sapwood::{Database, Error};
 use std::collections::BTreeMap;
@@ -69,6 +69,67 @@ fn attempts_that_fail_do_not_pile_up() {
     let taken = db.backup().archive_log().run(&directory(&target)).expect("a backup");
     assert!(taken.archive.is_some_and(|archive| archive.gap.is_none()));
     is_restored(&target, taken.number, &db);
+}
+
+/// Segments that no later attempt needs, and the tables that tell of them, stayed until one was done.
+#[test]
+fn attempts_in_which_everything_is_new_do_not_pile_up() {
+    let target = Simulated::new(2);
+    let db = filled(&Simulated::new(1), 0);
+    let rows = db.keyspace("many").expect("a keyspace");
+    db.backup().run(&directory(&target)).expect("a backup");
+    let before = bytes(&target);
+    for round in 0..5u8 {
+        for part in 0..20u32 {
+            let mut batch = db.batch();
+            for row in part * 1000..part * 1000 + 1000 {
+                batch.insert(&rows, row.to_be_bytes(), [round; 120]);
+            }
+            batch.commit().expect("commits");
+        }
+        db.flush().and_then(|()| db.compact()).expect("compacts");
+        interrupted(&db, &target, 2);
+        let blobs = directory(&target).list().expect("lists");
+        let versions = blobs.iter().filter(|(name, _)| name.starts_with("version-")).count();
+        // Two segments, and perhaps one of the attempt before that has lived.
+        let left = bytes(&target) - before;
+        assert!(
+            left > 400 << 10 && left < 1 << 20 && versions <= 3,
+            "{left} bytes in round {round}, {blobs:?}"
+        );
+    }
+    let taken = db.backup().run(&directory(&target)).expect("a backup");
+    is_restored(&target, taken.number, &db);
+}
+
+/// It was none that a removal knew, and its blobs were taken for those of an attempt.
+#[test]
+fn a_removal_that_was_cut_off_is_repeated() {
+    let target = Simulated::new(2);
+    let one = filled(&Simulated::new(1), 0).backup().run(&directory(&target)).expect("a backup");
+    filled(&Simulated::new(3), 100).backup().run(&directory(&target)).expect("a backup");
+    let version = Filter::kinds([OperationKind::Remove]).file("version-000002");
+    target.fail_nth(version, 1, Fault::Error, Repeat::Once);
+    let remove = |number| backup::remove(&directory(&target), number);
+    assert!(matches!(remove(2), Err(Error::BackupTarget { .. })));
+    assert_eq!(backup::list(&directory(&target)).expect("lists").len(), 1);
+    assert!(bytes(&target) > one.bytes);
+    remove(2).expect("removes");
+    assert_eq!(bytes(&target), one.bytes);
+    assert!(matches!(remove(2), Err(Error::NoBackup { .. })));
+}
+
+/// There was no way but to delete blobs by hand.
+#[test]
+fn an_attempt_of_a_database_that_is_gone_is_removed_by_its_number() {
+    let target = Simulated::new(2);
+    let one = filled(&Simulated::new(1), 0);
+    interrupted(&filled(&Simulated::new(3), 100), &target, 3);
+    let kept = one.backup().run(&directory(&target)).expect("a backup");
+    assert!(bytes(&target) > kept.bytes);
+    let removed = backup::remove(&directory(&target), 1).expect("removes");
+    assert_eq!((removed.blobs, bytes(&target)), (4, kept.bytes));
+    is_restored(&target, kept.number, &one);
 }
 
 /// All that it had copied was removed with the other's backup, and was passed over behind one.
@@ -171,7 +232,8 @@ impl Target for Counting {
 #[test]
 fn a_backup_among_many_reads_few_manifests() {
     let db = open_kept(&Simulated::new(1));
-    let target = Counting { inner: directory(&Simulated::new(2)), manifests: AtomicU64::new(0) };
+    let volume = Simulated::new(2);
+    let target = Counting { inner: directory(&volume), manifests: AtomicU64::new(0) };
     for _ in 0..20 {
         db.keyspace("few").and_then(|few| few.insert("key", "value")).expect("inserts");
         target.manifests.store(0, Relaxed);
@@ -179,4 +241,18 @@ fn a_backup_among_many_reads_few_manifests() {
     }
     let read = target.manifests.load(Relaxed);
     assert!(read <= 2, "{read} manifests");
+    // What is left of those that were removed, others need; and older backups say nothing of another database's attempt.
+    for number in [10, 19] {
+        backup::remove(&target, number).expect("removes");
+    }
+    interrupted(&filled(&Simulated::new(3), 100), &volume, 2);
+    let left = |blobs: Vec<(String, u64)>| blobs.iter().filter(|(name, _)| name.ends_with("-000021")).count();
+    for _ in 0..3 {
+        db.keyspace("few").and_then(|few| few.insert("key", "value")).expect("inserts");
+        target.manifests.store(0, Relaxed);
+        db.backup().archive_log().run(&target).expect("a backup");
+        let read = target.manifests.load(Relaxed);
+        assert!(read <= 4, "{read} manifests");
+        assert_eq!(left(target.list().expect("lists")), 3, "a version and two segments");
+    }
 }

@@ -478,6 +478,24 @@ fn a_damaged_manifest_keeps_nobody_from_other_moments() {
     }
 }
 
+/// That a backup cannot be read hid that there are two to choose from.
+#[test]
+fn two_databases_are_told_of_beside_a_damaged_manifest() {
+    let target = Simulated::new(2);
+    let dbs = [open_kept(&Simulated::new(1)), open_kept(&Simulated::new(3))];
+    for number in 0..3u32 {
+        for db in &dbs {
+            db.keyspace("ships").and_then(|it| it.insert(number.to_be_bytes(), "")).expect("writes");
+            db.backup().archive_log().run(&directory(&target)).expect("a backup");
+        }
+    }
+    cut(&target, "backup-000006");
+    let told = |restore: Restore<'_>| restore.to(Point::Sequence(2)).verify().expect_err("refused");
+    let ambiguous = told(Restore::from(&directory(&target)));
+    assert!(ambiguous.to_string().contains("several databases"), "{ambiguous}");
+    assert!(told(Restore::from(&directory(&target)).number(6)).is_damage());
+}
+
 /// What comes behind the newest backup that can be read is archived; without one it is told that nothing is.
 #[test]
 fn an_archive_goes_on_behind_a_damaged_backup() {

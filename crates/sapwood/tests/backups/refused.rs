@@ -1,7 +1,7 @@
 //! What is refused, and how it is told.
 
 use crate::ground::{Load, directory, hash, open, options};
-use psync::{Access, Simulated, Volume};
+use psync::{Access, Fault, Filter, OperationKind, Repeat, Simulated, Volume};
 use sapwood::backup::{Restore, StreamWriter};
 use sapwood::{Compression, Database, Error, Expiry};
 use std::ops::ControlFlow;
@@ -142,4 +142,43 @@ fn the_sign_of_a_restore_that_was_killed_at_its_end_is_removed() {
     assert!(has_sign(), "who only reads removes nothing");
     drop(open(&copy).expect("opens"));
     assert!(!has_sign());
+}
+
+/// It was told to have failed, and could not be repeated: there was a whole database.
+#[test]
+fn what_fails_behind_the_last_step_of_a_restore_does_not_fail_it() {
+    let target = Simulated::new(2);
+    let db = open(&Simulated::new(1)).expect("opens");
+    Load::new(&db, 1).and_then(|mut load| load.run(&db, 100)).expect("runs");
+    db.backup().run(&directory(&target)).expect("a backup");
+    let of = |kind: OperationKind, file: &str| Filter::kinds([kind]).file(file);
+    let restored = |copy: &Simulated| Restore::from(&directory(&target)).onto(Arc::new(copy.clone()));
+    // Syncs of the directory: the last ones are those of the mark in `CURRENT`, and of the removal.
+    let syncs = (1..).find(|nth| {
+        let copy = Simulated::new(3);
+        copy.fail_nth(OperationKind::SyncDirectory, *nth, Fault::Error, Repeat::Once);
+        _ = restored(&copy);
+        copy.fired() == 0
+    });
+    let last = syncs.expect("there are some") - 1;
+    for (filter, nth) in [
+        (of(OperationKind::Write, "CURRENT"), 2),
+        (of(OperationKind::Rename, "CURRENT"), 2),
+        (of(OperationKind::Remove, "RESTORING"), 1),
+        (OperationKind::SyncDirectory.into(), last - 1),
+        (OperationKind::SyncDirectory.into(), last),
+    ] {
+        for fault in [Fault::NoSpace, Fault::Error] {
+            let copy = Simulated::new(3);
+            copy.fail_nth(filter.clone(), nth, fault, Repeat::Once);
+            let told = restored(&copy).map(drop).map_err(|error| error.to_string());
+            assert_eq!((told, copy.fired()), (Ok(()), 1), "{filter:?}");
+            copy.clear_faults();
+            for volume in [copy.power_loss(7), copy.crash()] {
+                let copied = open(&volume).expect("opens");
+                assert_eq!(hash(&copied), hash(&db));
+                assert!(!volume.list().expect("lists").iter().any(|entry| entry.name == "RESTORING"));
+            }
+        }
+    }
 }

@@ -63,17 +63,21 @@ fn a_backup_of_a_newer_database_is_no_damage() {
     is_newer(&Restore::from_stream(&stream(&volume, &names)[..]).verify(), "backup 1 in stream");
 }
 
-/// The same of blobs in a format that is not known. A backup passes over them, and removes nothing then.
-#[test]
-fn blobs_of_a_newer_format_are_no_damage() {
-    let (db, volume, names) = backed_up();
-    for name in &names {
+fn make_newer(volume: &Simulated, names: &[String]) {
+    for name in names {
         let mut bytes = volume.read_file(name).unwrap();
         bytes[8..12].copy_from_slice(&99u32.to_le_bytes());
         let crc = crc32c::crc32c(&bytes[..60]);
         bytes[60..64].copy_from_slice(&crc.to_le_bytes());
         volume.write_file(name, &bytes).unwrap();
     }
+}
+
+/// The same of blobs in a format that is not known. A backup passes over them, and removes nothing then.
+#[test]
+fn blobs_of_a_newer_format_are_no_damage() {
+    let (db, volume, names) = backed_up();
+    make_newer(&volume, &names);
     let target = Directory::on(Arc::new(volume.clone()));
     is_newer(&Restore::from(&target).verify(), "backup-000001 in ");
     is_newer(&Restore::from(&target).to(Point::Sequence(1)).verify(), "backup-000001 in ");
@@ -82,4 +86,21 @@ fn blobs_of_a_newer_format_are_no_damage() {
     let left = target.list().unwrap();
     assert!(names.iter().all(|name| left.iter().any(|(found, _)| found == name)), "{left:?}");
     Restore::from(&target).verify().unwrap();
+}
+
+/// An older program took it for garbage.
+#[test]
+fn what_a_newer_sapwood_goes_on_with_stays() {
+    let (db, volume, mut names) = backed_up();
+    volume.remove_file(&names.pop().unwrap()).unwrap();
+    make_newer(&volume, &names);
+    let target = Directory::on(Arc::new(volume.clone()));
+    for number in 2..4 {
+        assert_eq!(db.backup().run(&target).unwrap().number, number);
+    }
+    crate::backup::remove(&target, 2).unwrap();
+    let left = target.list().unwrap();
+    let of_attempt = names.iter().filter(|name| !name.starts_with("log-"));
+    assert!(of_attempt.clone().count() > 1);
+    of_attempt.for_each(|name| assert!(left.iter().any(|(found, _)| found == name), "{name} of {left:?}"));
 }
