@@ -26,7 +26,7 @@ use openraft::{
 };
 use parking_lot::Mutex;
 use purge::Waiting;
-use sapwood::{Durability, Pending};
+use sapwood::{Batch, Durability, Pending};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
@@ -154,12 +154,14 @@ where
         &self.log
     }
 
-    /// Appends a membership of one node, durably, in a term that no leader has had, as [`Store::restart_group`](crate::Store::restart_group) says.
+    /// Appends a membership of one node, durably, in a term that no leader has had, as [`Store::restart_group`](crate::Store::restart_group) says. `also`
+    /// comes with it, or neither does.
     pub(crate) fn force_membership(
         &self,
         applied: Option<LogId<C::NodeId>>,
         id: C::NodeId,
         node: C::Node,
+        also: impl FnOnce(&mut Batch),
     ) -> Result<()> {
         let (log, group) = (&self.log, self.log.lease.group);
         let last = log.ends.lock().last.clone().max(applied.clone());
@@ -181,6 +183,7 @@ where
             log.put(batch, Kind::Node, &id)?;
             log.put(batch, Kind::Vote, &Vote::new(term, id))?;
             batch.insert(&log.lease.shared.log, log.lease.entry_key(log_id.index), value);
+            also(batch);
             Ok(())
         })
     }

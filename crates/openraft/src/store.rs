@@ -21,7 +21,7 @@ use crate::snapshot_file::{SnapshotFile, make_directory};
 use crate::state_machine::StateMachine;
 use openraft::{Entry, RaftTypeConfig};
 use parking_lot::Mutex;
-use sapwood::{Database, Durability, Keyspace};
+use sapwood::{Batch, Database, Durability, Keyspace};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
@@ -244,6 +244,8 @@ impl Store {
     /// old cluster may run again: it could elect another leader.
     /// Versions that clients have of the old cluster must not be conditions in the new one: it gives those that are lost to other writes.
     ///
+    /// After an error of the database, or a crash, the group is what it was, or that cluster.
+    ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let dir = tempfile::tempdir()?;
@@ -264,9 +266,61 @@ impl Store {
         C: RaftTypeConfig<Entry = Entry<C>>,
         C::D: Serialize + DeserializeOwned,
     {
+        self.restart_group_with::<C>(group, id, node, |_| ())
+    }
+
+    /// As [`restart_group`](Self::restart_group), with changes of its caller in the same commit: whatever fails, both are there afterwards or neither is.
+    /// They are changes to the database of the logs. It is how a node keeps what it knows of its cluster, such as a name by which it refuses the nodes of
+    /// others: with a new name and the old members it would be refused by those, and with the old name it would take part in the old cluster.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// use openraft::storage::RaftLogStorageExt;
+    /// use openraft::{BasicNode, CommittedLeaderId, Entry, EntryPayload, LogId};
+    /// use sapwood_openraft::{Error, KvConfig, KvMachine, Store};
+    ///
+    /// let db = sapwood::Database::open(dir.path().join("restored.db"))?;
+    /// let names = db.keyspace("names")?;
+    /// names.insert("cluster", "old")?;
+    /// let store = Store::open(&db, dir.path().join("snapshots"))?;
+    /// let restart = || {
+    ///     let node = BasicNode::new("10.0.0.4:7000");
+    ///     store.restart_group_with::<KvConfig>(1, 17, node, |batch| {
+    ///         batch.insert(&names, "cluster", "new");
+    ///     })
+    /// };
+    /// assert!(matches!(restart(), Err(Error::NeverStarted { group: 1 })));
+    /// assert!(names.get("cluster")?.is_some_and(|name| name == "old"));
+    ///
+    /// let (mut log, machine) = store.group::<KvConfig, _>(1, KvMachine::new())?;
+    /// let entry = Entry { log_id: LogId::new(CommittedLeaderId::new(1, 1), 0), payload: EntryPayload::Blank };
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # runtime.block_on(async {
+    /// log.blocking_append([entry]).await?;
+    /// # Ok::<_, openraft::StorageError<u64>>(()) })?;
+    /// drop((log, machine));
+    /// restart()?;
+    /// assert!(names.get("cluster")?.is_some_and(|name| name == "new"));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`restart_group`](Self::restart_group); [`Error::Database`] also if a change cannot be made, of a keyspace of another database for instance.
+    pub fn restart_group_with<C>(
+        &self,
+        group: u64,
+        id: C::NodeId,
+        node: C::Node,
+        also: impl FnOnce(&mut Batch),
+    ) -> Result<()>
+    where
+        C: RaftTypeConfig<Entry = Entry<C>>,
+        C::D: Serialize + DeserializeOwned,
+    {
         let lease = Arc::new(self.lease(group)?);
         let applied = lease.read(&lease.shared.meta, Kind::Applied)?;
-        LogStore::<C>::open(lease)?.force_membership(applied, id, node)
+        LogStore::<C>::open(lease)?.force_membership(applied, id, node, also)
     }
 
     fn lease(&self, group: u64) -> Result<Lease> {

@@ -3,8 +3,10 @@
 use crate::ground::{self, command, id, membership};
 use openraft::storage::{RaftLogStorage, RaftLogStorageExt, RaftStateMachine, StorageHelper};
 use openraft::{BasicNode, RaftLogReader, Vote};
-use sapwood::psync::Simulated;
+use sapwood::Batch;
+use sapwood::psync::{Fault, Filter, Repeat, Simulated};
 use sapwood_openraft::{Error, KvCommand, KvConfig, KvMachine, Store};
+use std::collections::BTreeSet;
 
 /// What a node starts with: the entries that it has, the last of which makes it alone.
 fn restarted(entries: u64, applied: u64, purged: Option<u64>, vote: Vote<u64>) {
@@ -57,6 +59,53 @@ fn a_group_is_restarted_with_all_that_it_has() {
     restarted(10, 10, Some(4), Vote::new_committed(3, 1));
     // The state is ahead: of two databases one was synced later.
     restarted(6, 10, None, Vote::new(1, 1));
+}
+
+/// Whatever fails, and whenever.
+#[test]
+fn a_restart_and_what_comes_with_it_are_there_together() {
+    let entries = || [membership(1, 0, &[1, 2, 3]), command(1, 1, KvCommand::put("key", "1"))];
+    let mut outcomes = BTreeSet::new();
+    for (fault, is_lost) in [(Fault::PowerOff, true), (Fault::NoSpace, false), (Fault::Error, true)] {
+        for change in 1.. {
+            let (volume, directory) = (Simulated::new(change), ground::directory());
+            {
+                let (mut log, mut machine) = ground::open(&volume, &directory).expect("opens");
+                ground::run(async {
+                    log.blocking_append(entries()).await.expect("appends");
+                    // The state has it, and the log is purged before the restart.
+                    machine.apply(entries()).await.expect("applies");
+                    machine.apply([ground::blank(1, 2)]).await.expect("applies");
+                });
+            }
+            volume.fail_nth(Filter::changes(), change, fault, Repeat::Once);
+            let restarted = ground::open_on(&volume, 0).map_err(Error::from).and_then(|db| {
+                let (store, notes) = (Store::open(&db, directory.path())?, db.keyspace("notes")?);
+                store.restart_group_with::<KvConfig>(7, 9, BasicNode::new("here"), |batch| {
+                    batch.insert(&notes, "cluster", "new");
+                })
+            });
+            let has_failed = volume.fired() > 0;
+            volume.clear_faults();
+            let volume = if is_lost { volume.power_loss(change) } else { volume };
+            let db = ground::open_on(&volume, 0).expect("opens");
+            let is_noted = db.keyspace("notes").expect("opens").contains("cluster").expect("reads");
+            let store = Store::open(&db, directory.path()).expect("a store");
+            let (mut log, mut machine) = store.group::<KvConfig, _>(7, KvMachine::new()).expect("a group");
+            let state = ground::run(StorageHelper::new(&mut log, &mut machine).get_initial_state());
+            let state = state.expect("a state").membership_state;
+            let is_alone = state.effective().membership().voter_ids().eq([9]);
+            let story = format!("{fault:?} at change {change}: {restarted:?}");
+            assert_eq!(is_noted, is_alone, "{story}");
+            assert!(is_alone || restarted.is_err(), "{story}");
+            if !has_failed {
+                assert!(restarted.is_ok(), "{story}");
+                break;
+            }
+            outcomes.insert((restarted.is_ok(), is_alone));
+        }
+    }
+    assert!(outcomes.contains(&(false, false)) && outcomes.contains(&(false, true)), "{outcomes:?}");
 }
 
 /// As another it would vote a second time.
@@ -120,10 +169,32 @@ fn a_group_that_has_no_id_yet_gets_none_that_no_member_has() {
     ground::open(&volume, &directory).expect("opens").0.of_node(4).expect("it may be");
 }
 
+/// Nor does anything come of what would come with it.
 #[test]
 fn an_empty_group_is_not_restarted() {
     let (volume, directory) = (Simulated::new(1), ground::directory());
-    let store = Store::open(&ground::open_on(&volume, 2).expect("opens"), directory.path()).expect("a store");
-    let restarted = store.restart_group::<KvConfig>(7, 9, BasicNode::new("here"));
+    let db = ground::open_on(&volume, 2).expect("opens");
+    let store = Store::open(&db, directory.path()).expect("a store");
+    let notes = db.keyspace("notes").expect("opens");
+    let note = |batch: &mut Batch| _ = batch.insert(&notes, "cluster", "new");
+    let restarted = store.restart_group_with::<KvConfig>(7, 9, BasicNode::new("here"), note);
     assert!(matches!(restarted, Err(Error::NeverStarted { group: 7 })));
+    assert!(notes.is_empty().expect("reads"));
+}
+
+/// They are one commit of one database.
+#[test]
+fn a_group_is_not_restarted_with_changes_to_another_database() {
+    let (volume, directory) = (Simulated::new(1), ground::directory());
+    let (mut log, machine) = ground::open(&volume, &directory).expect("opens");
+    ground::run(log.blocking_append([membership(1, 0, &[1, 2, 3])])).expect("appends");
+    drop((log, machine));
+    let other = ground::open_on(&Simulated::new(2), 2).expect("opens").keyspace("notes").expect("opens");
+    let store = Store::open(&ground::open_on(&volume, 2).expect("opens"), directory.path()).expect("a store");
+    let note = |batch: &mut Batch| _ = batch.insert(&other, "cluster", "new");
+    let restarted = store.restart_group_with::<KvConfig>(7, 9, BasicNode::new("here"), note);
+    assert!(matches!(restarted, Err(Error::Database(sapwood::Error::Foreign { .. }))), "{restarted:?}");
+    let (mut log, _machine) = store.group::<KvConfig, _>(7, KvMachine::new()).expect("a group");
+    assert_eq!(ground::run(log.try_get_log_entries(..)).expect("reads").len(), 1);
+    assert!(other.is_empty().expect("reads"));
 }

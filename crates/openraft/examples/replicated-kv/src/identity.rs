@@ -7,7 +7,8 @@
 //! Invariants:
 //! 1. A node without a log takes a number only when the leader asks it to join, durably, before it is a member. It never takes another. A member that
 //!    comes back with an empty directory has none: with that of the first message it would vote as if it had promised and confirmed nothing.
-//! 2. A cluster that is begun, also from the state of an old one, has a new number before it has a membership.
+//! 2. A cluster that is begun has a number before it has a membership, and one that begins with the state of an old one has a new number exactly if it has
+//!    the new membership: they are one commit.
 //! 3. Messages with a number are taken only by nodes that have it, and other messages only by nodes that have none: members have theirs before they send
 //!    anything, since no program that knows of none is added.
 //!
@@ -15,7 +16,7 @@
 
 use openraft::{BasicNode, RaftMetrics, Vote};
 use parking_lot::Mutex;
-use sapwood::{Database, Durability, Keyspace};
+use sapwood::{Batch, Database, Durability, Keyspace};
 use serde::{Deserialize, Serialize};
 
 /// Where it is kept in the database, beside what `sapwood-openraft` has there.
@@ -24,7 +25,7 @@ const KEY: &str = "cluster";
 
 /// What is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
+struct Kept {
     cluster: u64,
     /// Whether the cluster was begun on this node.
     is_begun_here: bool,
@@ -65,25 +66,10 @@ impl Identity {
         Ok(true)
     }
 
-    /// Of a new cluster that begins with the state of an old one. Returns what was kept before.
-    pub fn begin_anew(&self) -> anyhow::Result<Option<Kept>> {
-        let mut kept = self.kept.lock();
-        let before = *kept;
-        self.keep(&mut kept, Kept { cluster: random(), is_begun_here: true })?;
-        Ok(before)
-    }
-
-    /// The new cluster has not begun: this node is what it was.
-    pub fn put_back(&self, before: Option<Kept>) -> anyhow::Result<()> {
-        let mut kept = self.kept.lock();
-        match before {
-            Some(before) => self.keep(&mut kept, before),
-            None => {
-                self.keyspace.remove(KEY)?;
-                *kept = None;
-                Ok(())
-            }
-        }
+    /// Of a new cluster that begins with the state of an old one: a change for the commit that begins it. Whoever opens this again has it.
+    pub fn anew(self) -> anyhow::Result<impl FnOnce(&mut Batch)> {
+        let new = postcard::to_allocvec(&Kept { cluster: random(), is_begun_here: true })?;
+        Ok(move |batch: &mut Batch| _ = batch.insert(&self.keyspace, KEY, new))
     }
 
     /// A cluster will have this node, which has no log. Returns whether it may: it is of no other one.
@@ -110,26 +96,4 @@ fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     // Keys of a hasher are random.
     std::hash::RandomState::new().build_hasher().finish()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cluster_that_has_not_begun_leaves_what_was_kept() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let db = Database::open(dir.path().join("node.db")).expect("opens");
-        let open = || Identity::open(&db).expect("opens");
-        let before = open().begin_anew().expect("keeps");
-        assert_eq!(before, None);
-        open().put_back(before).expect("puts back");
-        assert_eq!(open().cluster(), None);
-        assert!(open().join(7).expect("keeps"));
-        let before = open().begin_anew().expect("keeps");
-        assert_ne!(open().cluster(), Some(7));
-        open().put_back(before).expect("puts back");
-        assert_eq!(open().cluster(), Some(7));
-        assert!(!open().begin().expect("reads"), "it was not begun here");
-    }
 }

@@ -21,6 +21,7 @@ mod records;
 mod server;
 
 use clap::Parser;
+use clap::builder::RangedU64ValueParser;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -28,6 +29,15 @@ use std::time::Duration;
 
 /// How long a node that ends waits for what it has begun, each time: longer than a database takes to close, and much less than the 90 seconds that systemd waits.
 const CLOSING: Duration = Duration::from_secs(5);
+
+/// The database's memory at most, in MiB: 16 TiB, more than machines have.
+const MEMORY_MAX: u64 = 16 << 20;
+/// Entries between snapshots, at most: those of a year with thousands of them a second. openraft adds them to an index.
+const SNAPSHOT_AFTER_MAX: u64 = 1 << 38;
+/// Milliseconds between heartbeats, at most: an hour, in which nobody would notice that the leader is gone.
+const HEARTBEAT_MAX: u64 = 3600 * 1000;
+/// Connections at most: with 10 KiB each they take 2.5 TiB. tokio counts to twice as many on machines of 32 bits, and further on others.
+const CONNECTIONS_MAX: u64 = 1 << 28;
 
 /// A node of a replicated key-value store.
 #[derive(Clone, Debug, Parser)]
@@ -47,21 +57,21 @@ struct Arguments {
     #[arg(long)]
     dir: PathBuf,
     /// The memory of the database, in MiB.
-    #[arg(long, default_value_t = 256)]
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u64).range(..=MEMORY_MAX))]
     memory: u64,
     /// A key file: the database is encrypted with it, and with it the snapshots, from its beginning on.
     #[arg(long)]
     key_file: Option<PathBuf>,
     /// A snapshot is made after so many entries, and the log is purged up to as many before it. More than are written while a snapshot is sent to a node and installed
     /// there, or that node never catches up.
-    #[arg(long, default_value_t = 100_000)]
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=SNAPSHOT_AFTER_MAX))]
     snapshot_after: u64,
     /// Milliseconds between heartbeats. An election begins after 5 to 10 times as long without one.
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=HEARTBEAT_MAX))]
     heartbeat: u64,
     /// Connections at most; more are closed at once. Each takes a file descriptor, of which a process has 1,024 if nobody says otherwise (`ulimit -n`), and the
     /// database needs some. Those of the other nodes count, and a quarter of the places, 64 at most, is for them alone.
-    #[arg(long, default_value_t = 900)]
+    #[arg(long, default_value_t = 900, value_parser = RangedU64ValueParser::<usize>::new().range(1..=CONNECTIONS_MAX))]
     connections: usize,
     /// A file with a secret that every request must have, as `Authorization: Bearer …`.
     #[arg(long)]
@@ -118,6 +128,30 @@ fn run(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
 mod tests {
     use super::*;
     use std::time::Instant;
+
+    #[test]
+    fn numbers_that_nothing_could_be_made_of_are_refused() {
+        let parse = |option: &str, number: u64| {
+            let arguments = ["sapwood-node", "--id=1", "--listen=127.0.0.1:7000", "--dir=node"];
+            Arguments::try_parse_from(arguments.into_iter().chain([format!("--{option}={number}").as_str()]))
+        };
+        let bounds = [
+            ("connections", 1, CONNECTIONS_MAX),
+            ("memory", 0, MEMORY_MAX),
+            ("snapshot-after", 1, SNAPSHOT_AFTER_MAX),
+            ("heartbeat", 1, HEARTBEAT_MAX),
+        ];
+        for (option, least, most) in bounds {
+            for number in [Some(most + 1), Some(u64::MAX), u64::checked_sub(least, 1)].into_iter().flatten() {
+                let refused = parse(option, number).expect_err("it is refused").to_string();
+                assert!(refused.contains(&format!("{least}..={most}")), "{refused}");
+                assert!(refused.contains(option), "{refused}");
+            }
+            assert!(parse(option, least).is_ok() && parse(option, most).is_ok(), "{option}");
+        }
+        let most = parse("connections", CONNECTIONS_MAX).expect("it is taken").connections;
+        connections::Connections::new(axum::Router::new(), most);
+    }
 
     #[test]
     fn what_goes_on_in_the_background_does_not_keep_the_process() {

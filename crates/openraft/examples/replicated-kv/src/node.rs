@@ -48,6 +48,13 @@ pub fn end(metrics: &watch::Receiver<RaftMetrics<u64, BasicNode>>) -> Option<Str
     said.or_else(|| metrics.has_changed().is_err().then(|| "a task of it has panicked: see the log".into()))
 }
 
+/// Makes a new cluster of this node alone, of what it has. With the number of that and the old members it would be refused by those, and without the number
+/// nodes of the old cluster could follow it: whatever fails, it has both or neither.
+fn begin_anew(db: &Database, store: &Store, id: u64, address: &str) -> anyhow::Result<()> {
+    let number = Identity::open(db)?.anew()?;
+    Ok(store.restart_group_with::<KvBatchConfig>(GROUP, id, BasicNode::new(address), number)?)
+}
+
 /// All that a request needs.
 pub struct Node {
     pub arguments: Arguments,
@@ -82,20 +89,10 @@ impl Node {
         // It makes the directory, and those above it, durably: what is there already it takes to be so.
         let db = builder.open(arguments.dir.join("node.db"))?;
         let store = Store::open(&db, arguments.dir.join("snapshots"))?;
-        let identity = Arc::new(Identity::open(&db)?);
         if arguments.force_new_cluster {
-            // First: whatever comes of the rest, nodes of the old one do not follow this one.
-            let before = identity.begin_anew()?;
-            let node = BasicNode::new(address.clone());
-            let restarted = store.restart_group::<KvBatchConfig>(GROUP, arguments.id, node);
-            // An error of the database may come after the membership is there.
-            if let Err(error) = &restarted
-                && !matches!(error, sapwood_openraft::Error::Database(_))
-            {
-                identity.put_back(before)?;
-            }
-            restarted?;
+            begin_anew(&db, &store, arguments.id, &address)?;
         }
+        let identity = Arc::new(Identity::open(&db)?);
         let (log, machine) = store.group::<KvBatchConfig, _>(GROUP, Batched(KvMachine::new()))?;
         // Its vote and its log are those of this number, and of no other.
         let log = log.of_node(arguments.id)?.committed_without_sync();
@@ -161,6 +158,70 @@ impl Node {
 mod tests {
     use super::*;
     use openraft::error::Fatal;
+    use openraft::storage::RaftLogStorageExt;
+    use openraft::{CommittedLeaderId, Entry, EntryPayload, Membership, RaftLogReader};
+    use sapwood::psync::{Fault, Filter, Repeat, Simulated, Volume};
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    /// The numbers of the clusters that a node is of: as it has it, and as those of its members say. The old ones are three.
+    const OLD: u64 = 7;
+    const OLD_MEMBERS: [u64; 3] = [1, 2, 3];
+
+    fn open(volume: &Simulated, directory: &Path) -> anyhow::Result<(Database, Store)> {
+        let volume: Arc<dyn Volume> = Arc::new(volume.clone());
+        let db = Database::builder().memory(4 << 20).background_threads(0).open_on(volume)?;
+        let store = Store::open(&db, directory)?;
+        Ok((db, store))
+    }
+
+    /// Whether the cluster is the new one: by its number, and by its last membership.
+    async fn is_new(volume: &Simulated, directory: &Path) -> (bool, bool) {
+        let (db, store) = open(volume, directory).expect("opens");
+        let cluster = Identity::open(&db).expect("opens").cluster();
+        let group = store.group::<KvBatchConfig, _>(GROUP, Batched(KvMachine::new()));
+        let entries = group.expect("a group").0.try_get_log_entries(..).await.expect("reads");
+        let Some(EntryPayload::Membership(last)) = entries.last().map(|entry| &entry.payload) else {
+            panic!("{entries:?}")
+        };
+        (cluster != Some(OLD), !last.voter_ids().eq(OLD_MEMBERS))
+    }
+
+    #[tokio::test]
+    async fn a_new_cluster_has_its_number_and_its_member_or_neither() {
+        let mut outcomes = BTreeSet::new();
+        for (fault, is_lost) in [(Fault::PowerOff, true), (Fault::NoSpace, false), (Fault::Error, true)] {
+            for change in 1.. {
+                let (volume, directory) = (Simulated::new(change), tempfile::tempdir().expect("a directory"));
+                let directory = directory.path();
+                {
+                    let (db, store) = open(&volume, directory).expect("opens");
+                    assert!(Identity::open(&db).expect("opens").join(OLD).expect("keeps"));
+                    let group = store.group::<KvBatchConfig, _>(GROUP, Batched(KvMachine::new()));
+                    let members = Membership::new(vec![BTreeSet::from(OLD_MEMBERS)], None);
+                    let log_id = LogId::new(CommittedLeaderId::new(1, 1), 0);
+                    let entry = Entry { log_id, payload: EntryPayload::Membership(members) };
+                    group.expect("a group").0.blocking_append([entry]).await.expect("appends");
+                }
+                volume.fail_nth(Filter::changes(), change, fault, Repeat::Once);
+                let begun = open(&volume, directory)
+                    .and_then(|(db, store)| begin_anew(&db, &store, 3, "10.0.0.4:7000"));
+                let has_failed = volume.fired() > 0;
+                volume.clear_faults();
+                let volume = if is_lost { volume.power_loss(change) } else { volume };
+                let (number, member) = is_new(&volume, directory).await;
+                let story = format!("{fault:?} at change {change}: {begun:?}");
+                assert_eq!(number, member, "{story}");
+                assert!(member || begun.is_err(), "{story}");
+                if !has_failed {
+                    assert!(begun.is_ok(), "{story}");
+                    break;
+                }
+                outcomes.insert((begun.is_ok(), member));
+            }
+        }
+        assert!(outcomes.contains(&(false, false)) && outcomes.contains(&(false, true)), "{outcomes:?}");
+    }
 
     #[test]
     fn an_end_is_noticed_whatever_was_said() {
