@@ -132,11 +132,14 @@ pub(super) fn find(
         rows.get(&segment).is_some_and(|row| row.iter().any(is_it))
     };
     let of_use: BTreeSet<u64> = rows.values().flatten().map(|part| part.backup).collect();
+    // Of what is older than any backup that may name it, be it another database's or one that cannot be read, that is not asked here.
+    let newest_of_all = listing.backups().into_iter().max();
+    let is_unnamed = |attempt: &u64| attempts.contains(attempt) && Some(*attempt) > newest_of_all;
     let is_left = |name: &BlobName| match *name {
         BlobName::Segment { segment, from, to, backup } => {
-            attempts.contains(&backup) && !is_taken(segment, from, to, backup)
+            is_unnamed(&backup) && !is_taken(segment, from, to, backup)
         }
-        BlobName::Version(attempt) => attempts.contains(&attempt) && !of_use.contains(&attempt),
+        BlobName::Version(attempt) => is_unnamed(&attempt) && !of_use.contains(&attempt),
         _ => false,
     };
     let left = listing.blobs.keys().copied().filter(is_left).collect();

@@ -157,6 +157,15 @@ impl Creation {
         self.find_existing(engine, name).filter(|(_, name)| !is_hidden(name))
     }
 
+    /// Whether there is one, also for a forked child: there a lock of the parent's may be held for ever.
+    pub(super) fn has_shown(&self, engine: &Engine, name: &str) -> bool {
+        if engine.health.check_process().is_ok() {
+            return self.find_shown(engine, name).is_some();
+        }
+        let version = &engine.state.load_full().version;
+        version.trees.iter().any(|(_, tree)| &*tree.name == name && !is_hidden(name))
+    }
+
     /// The error that there is no keyspace of this name.
     pub(super) fn no_keyspace(&self, engine: &Engine, name: &str) -> Error {
         let version = Arc::clone(&engine.state.load().version);

@@ -232,7 +232,7 @@ impl Database {
     /// # Ok(()) }
     /// ```
     pub fn contains_keyspace(&self, name: &str) -> bool {
-        self.handle.creation.find_shown(&self.handle.engine, name).is_some()
+        self.handle.creation.has_shown(&self.handle.engine, name)
     }
 
     /// Creates an empty batch.

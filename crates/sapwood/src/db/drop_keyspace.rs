@@ -12,7 +12,9 @@ use crate::db::engine::Engine;
 use crate::db::keyspace::Keyspace;
 use crate::db::large_values::create::{check_ordinary, with_chunks};
 use crate::error::{Error, Result};
+use crate::operation::KeyspaceId;
 use crate::publish::{PublishContext, TreesChange};
+use crate::version::Version;
 use crate::version::edit::{Edit, METADATA_MAX, TreeName};
 use std::sync::Arc;
 
@@ -22,15 +24,22 @@ impl Creation {
         engine.health.check_writable()?;
         let _turn = self.turn.lock();
         let Some((id, _)) = self.find_shown(engine, name) else { return Ok(false) };
-        let mut edit = Edit { dropped: with_chunks(&engine.state.load().version, id), ..Edit::default() };
+        let version = Arc::clone(&engine.state.load().version);
+        let mut edit = Edit { dropped: with_chunks(&version, id), ..Edit::default() };
         // Which may have to make commits durable.
         engine.space.with_reserve(|| engine.note_events(&mut edit, None))?;
         // Transactions that have read of it are validated before that, or conflict.
         let _shown = engine.commits.show_ingested(id);
         let with = PublishContext { trees: TreesChange::Grown, ..PublishContext::default() };
         engine.space.with_reserve(|| publish_kept(engine, &edit, with))?;
-        self.forget(name);
+        self.forget_all(&version, &edit.dropped);
         Ok(true)
+    }
+
+    /// Keyspaces that a version had, and their chunks', have no names any more.
+    fn forget_all(&self, version: &Version, dropped: &[KeyspaceId]) {
+        let trees = dropped.iter().filter_map(|id| version.trees.get(id));
+        trees.for_each(|tree| self.forget(&tree.name));
     }
 
     /// Gives a keyspace another name.
@@ -66,7 +75,8 @@ impl Creation {
         let metadata = engine.state.load().version.trees.get(&id).and_then(|tree| tree.metadata.clone());
         let name = TreeName { id, name: to.into(), metadata };
         let listed = name.listed_len();
-        let dropped = replaced.map(|id| with_chunks(&engine.state.load().version, id)).unwrap_or_default();
+        let version = Arc::clone(&engine.state.load().version);
+        let dropped = replaced.map(|id| with_chunks(&version, id)).unwrap_or_default();
         let mut edit = Edit { dropped, names: vec![name], ..Edit::default() };
         let events = engine.note_events(&mut edit, None)?;
         provide_listed(engine, listed + events)?;
@@ -74,6 +84,7 @@ impl Creation {
         let _shown = replaced.map(|id| engine.commits.show_ingested(id));
         let with = PublishContext { trees: TreesChange::Grown, ..PublishContext::default() };
         publish_kept(engine, &edit, with)?;
+        self.forget_all(&version, &edit.dropped);
         self.renamed(from, to.into(), id);
         Ok(())
     }
