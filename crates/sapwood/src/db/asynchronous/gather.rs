@@ -156,6 +156,36 @@ impl Gatherer {
 mod tests {
     use super::*;
 
+    /// A thread that had groups to read took nothing else until there was none.
+    #[test]
+    fn what_else_waits_for_its_thread_comes_between_two_groups() {
+        let db = crate::Database::builder().memory(4 << 20).background_threads(0);
+        let db = db.open_on(Arc::new(psync::Simulated::new(1))).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        let pool = Arc::new(Pool::new(1));
+        let gatherer = Gatherer::new(Arc::clone(&db.handle.engine.state), Arc::clone(&pool), 1);
+        let (go, goes) = std::sync::mpsc::channel::<()>();
+        pool.submit_detached(move || _ = goes.recv());
+        let get = |number: u32| gatherer.get(keyspace.id(), Bytes::from(number.to_be_bytes().to_vec()), None);
+        let answers: Vec<_> = (0..1000).map(get).collect();
+        let (tell, told) = std::sync::mpsc::channel();
+        let asked = Arc::clone(&gatherer);
+        pool.submit_detached(move || _ = tell.send(asked.queue.lock().reads.len()));
+        drop(go);
+        let left = told.recv_timeout(std::time::Duration::from_secs(30)).unwrap();
+        assert!((1..1000).contains(&left), "{left} gets of 1000 are left");
+        for answer in answers {
+            let context = std::task::Context::from_waker(std::task::Waker::noop());
+            while answer.poll(&context).is_pending() {
+                std::thread::yield_now();
+            }
+        }
+        let queue = gatherer.queue.lock();
+        assert_eq!((queue.groups, queue.in_flight), (0, 0));
+        drop(queue);
+        pool.close();
+    }
+
     #[test]
     fn one_read_goes_at_once_and_others_when_they_are_a_group() {
         assert!(!is_due(0, 0) && is_due(1, 0) && is_due(1, 1));

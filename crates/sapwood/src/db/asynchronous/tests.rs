@@ -270,49 +270,6 @@ fn a_thousand_tasks_need_a_few_threads() {
     assert_eq!(db.handle.engine.tasks.writers.thread_count(), 0, "nobody commits");
 }
 
-/// Notes when a task was woken, as a number in the order of all.
-struct Woken {
-    count: Arc<AtomicUsize>,
-    at: Arc<AtomicUsize>,
-}
-
-impl std::task::Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.at.store(self.count.fetch_add(1, SeqCst), SeqCst);
-    }
-}
-
-/// Threads that had groups to read took nothing else until there was none.
-#[test]
-fn what_reads_no_single_key_waits_for_a_few_groups() {
-    let gate = Gate::new();
-    let (_db, keyspace) = cold(&gate, &builder());
-    let count = Arc::new(AtomicUsize::new(0));
-    let waker = |order: &Arc<AtomicUsize>| {
-        let woken = Arc::new(Woken { count: Arc::clone(&count), at: Arc::clone(order) });
-        Waker::from(woken)
-    };
-    let closed = gate.close();
-    let mut gets: Vec<_> =
-        (0..6000).map(|task| keyspace.get_async(key(task * 19 % 19_000 + BEHIND))).collect();
-    let of_gets = waker(&Arc::default());
-    let mut context = Context::from_waker(&of_gets);
-    assert!(gets.iter_mut().all(|task| pin!(task).poll(&mut context).is_pending()));
-    let mut many = keyspace.multi_get_async((0..64).map(|number| key(number * 300 + 7)));
-    let order = Arc::new(AtomicUsize::new(usize::MAX));
-    let of_many = waker(&order);
-    assert!(pin!(&mut many).poll(&mut Context::from_waker(&of_many)).is_pending());
-    drop(closed);
-    while order.load(SeqCst) == usize::MAX {
-        std::thread::yield_now();
-    }
-    let before = order.load(SeqCst);
-    // Three other threads answer gets while it is read.
-    assert!(before < 4000, "{before} gets were answered before");
-    block_on(many).unwrap();
-    assert!(block_on(join_all(gets)).into_iter().all(|found| found.is_ok()));
-}
-
 /// A future that its waker drops, as of an executor that has gone.
 struct Dropping<F>(Mutex<Option<F>>);
 
