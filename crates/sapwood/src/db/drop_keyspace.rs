@@ -233,7 +233,7 @@ impl Keyspace {
     /// ```
     pub fn metadata(&self) -> Result<Vec<u8>> {
         let state = self.handle().engine.state.load();
-        state.version.check_there(self.id()).map_err(|error| self.named(error))?;
+        self.check_in(&state.version)?;
         let tree = state.version.trees.get(&self.id());
         Ok(tree.and_then(|tree| tree.metadata.as_ref()).map(|metadata| metadata.to_vec()).unwrap_or_default())
     }

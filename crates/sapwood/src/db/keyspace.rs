@@ -103,7 +103,12 @@ impl Keyspace {
 
     /// Returns an error if the keyspace was dropped.
     pub(super) fn check_there(&self) -> Result<()> {
-        self.handle.engine.state.load().version.check_there(self.id).map_err(|error| self.named(error))
+        self.check_in(&self.handle.engine.state.load().version)
+    }
+
+    /// The same, where the version is one that more is asked of.
+    pub(super) fn check_in(&self, version: &Version) -> Result<()> {
+        version.check_there(self.id).map_err(|error| self.named(error))
     }
 
     /// A handle to the same keyspace whose single changes ([`insert`](Self::insert), [`remove`](Self::remove),
@@ -500,7 +505,7 @@ impl Keyspace {
         let engine = &self.handle.engine;
         engine.health.check_process()?;
         let state = engine.state.load_full();
-        state.version.check_there(self.id).map_err(|error| self.named(error))?;
+        self.check_in(&state.version)?;
         let Some((from, to)) = range_between(bounds.start(), bounds.end())? else {
             return Ok(RangeEstimate { records: 0, bytes: 0 });
         };

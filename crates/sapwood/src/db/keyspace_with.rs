@@ -138,7 +138,7 @@ impl Keyspace {
         let engine = &self.handle().engine;
         engine.health.check_process()?;
         let state = engine.state.load();
-        state.version.check_there(self.id()).map_err(|error| self.named(error))?;
+        self.check_in(&state.version)?;
         let tree = state.version.trees.get(&self.id());
         Ok(tree.map_or_else(KeyspaceOptions::default, KeyspaceOptions::of))
     }

@@ -200,6 +200,15 @@ fn keyspaces_are_told_of_while_a_leader_waits_for_the_turn() {
     });
 }
 
+/// Whether a thread ends within seconds.
+fn ends_soon<T>(thread: &std::thread::ScopedJoinHandle<'_, T>) -> bool {
+    let began = std::time::Instant::now();
+    while !thread.is_finished() && began.elapsed().as_secs() < 10 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    thread.is_finished()
+}
+
 /// The thread that synced slept behind a leader who waited for the turn, whose thread waited for the sync.
 #[test]
 fn a_visible_commit_within_the_turn_becomes_durable() {
@@ -220,11 +229,7 @@ fn a_visible_commit_within_the_turn_becomes_durable() {
         let told = receive.recv_timeout(Duration::from_secs(10));
         // That of another thread neither.
         let sync = scope.spawn(|| db.sync());
-        let began = std::time::Instant::now();
-        while !sync.is_finished() && began.elapsed().as_secs() < 10 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let is_synced = sync.is_finished();
+        let is_synced = ends_soon(&sync);
         assert!(!leader.is_finished());
         drop(turn);
         leader.join().unwrap().unwrap();
@@ -247,11 +252,7 @@ fn a_flush_of_nothing_waits_for_no_leader_that_waits_for_the_turn() {
             std::thread::yield_now();
         }
         let flush = scope.spawn(|| commits.flush_all());
-        let began = std::time::Instant::now();
-        while !flush.is_finished() && began.elapsed().as_secs() < 10 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let is_done = flush.is_finished();
+        let is_done = ends_soon(&flush);
         assert!(!leader.is_finished());
         drop(turn);
         flush.join().unwrap().unwrap();
