@@ -1,4 +1,4 @@
-//! How long ago a majority confirmed the leader.
+//! How long ago a majority confirmed the leader, and since when a follower has applied what the leader had committed.
 //!
 //! openraft counts these milliseconds once a turn of its loop, and its loop stands still while an append waits for a sync; all stands still while
 //! the process is stopped. What it said then is no younger for that.
@@ -7,6 +7,7 @@
 
 use openraft::{BasicNode, LogId, RaftMetrics, Vote};
 use parking_lot::Mutex;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -43,6 +44,38 @@ impl Confirmed {
     }
 }
 
+/// Messages of the leader that are kept, at most: those of some seconds of heartbeats, or of the time that a busy follower takes to apply a long entry.
+const HEARD_MAX: usize = 64;
+
+/// What the leader that this node follows has said is committed, and when. What a message says is applied when the next one may have come: the newest alone
+/// would say nothing on a node that has always something to apply.
+#[derive(Debug, Default)]
+pub struct Heard(Mutex<VecDeque<(Instant, Option<LogId<u64>>)>>);
+
+impl Heard {
+    pub fn note(&self, came: Instant, committed: Option<LogId<u64>>) {
+        let mut heard = self.0.lock();
+        if heard.len() == HEARD_MAX {
+            // Every second one, not the last: that nobody asks, or that the state is far behind, takes no memory.
+            let mut stays = true;
+            heard.retain(|_| {
+                stays = !stays;
+                stays
+            });
+        }
+        heard.push_back((came, committed));
+    }
+
+    /// When the last message came of which all is applied.
+    pub fn newest(&self, applied: Option<LogId<u64>>) -> Option<Instant> {
+        let mut heard = self.0.lock();
+        let all_applied = heard.iter().filter(|(_, committed)| *committed <= applied);
+        let newest = all_applied.map(|(came, _)| *came).max()?;
+        heard.retain(|(came, _)| *came >= newest);
+        Some(newest)
+    }
+}
+
 /// Whether an entry that is committed is of the leader of a vote. Until one is, the leader does not know what others have committed before it.
 pub fn is_of_leader(committed: Option<LogId<u64>>, vote: &Vote<u64>) -> bool {
     committed.is_some_and(|committed| committed.leader_id == vote.leader_id)
@@ -61,6 +94,34 @@ mod tests {
         assert!(!is_of_leader(entry(1, 1), &vote));
         assert!(!is_of_leader(entry(2, 3), &vote));
         assert!(is_of_leader(entry(2, 1), &vote));
+    }
+
+    #[test]
+    fn a_state_that_is_always_behind_the_last_message_has_an_age() {
+        let entry = |index| Some(LogId::new(CommittedLeaderId::new(1, 1), index));
+        let (heard, begin) = (Heard::default(), Instant::now());
+        let came = |message| begin + Duration::from_millis(message);
+        assert_eq!(heard.newest(entry(1000)), None);
+        // Of each message all is applied when the next has come.
+        for message in 1..1000 {
+            heard.note(came(message), entry(message));
+            let expected = (message > 1).then(|| came(message - 1));
+            assert_eq!(heard.newest(entry(message - 1)), expected);
+        }
+        // Nobody asks for long, or it is far behind: not much is kept, and the last messages are.
+        for message in 1000..5000 {
+            heard.note(came(message), entry(message));
+        }
+        assert!(heard.0.lock().len() <= HEARD_MAX);
+        for behind in 0..HEARD_MAX as u64 / 2 - 1 {
+            let heard = Heard(Mutex::new(heard.0.lock().clone()));
+            let newest = heard.newest(entry(4999 - behind)).expect("something is applied");
+            assert!(newest <= came(4999 - behind) && newest >= came(4999 - 2 * behind), "{behind}");
+        }
+        assert_eq!(heard.newest(entry(4999)), Some(came(4999)));
+        // An age is no less for a message that comes late.
+        heard.note(came(4000), entry(4000));
+        assert_eq!(heard.newest(entry(4999)), Some(came(4999)));
     }
 
     #[tokio::test]

@@ -2,13 +2,14 @@
 
 use crate::faults::Lost;
 use crate::identity::{self, is_new};
-use crate::node::{Node, end, is_somewhere};
+use crate::network::Introduction;
+use crate::node::{Node, end, is_somewhere, with_end};
 use crate::records::{self, PATIENCE};
 use crate::server::Failure;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use openraft::error::{ClientWriteError, RaftError};
+use openraft::error::{ChangeMembershipError, ClientWriteError, RaftError};
 use openraft::{BasicNode, ChangeMembers, LogId, ServerState, StoredMembership};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,10 +31,16 @@ fn refused(node: &Node, error: Refusal) -> Failure {
         RaftError::APIError(ClientWriteError::ForwardToLeader(to)) => {
             Failure::elsewhere(node, to.leader_node.map(|leader| leader.addr))
         }
-        RaftError::APIError(error @ ClientWriteError::ChangeMembershipError(_)) => {
-            Failure::new(StatusCode::CONFLICT, error)
-        }
+        RaftError::APIError(ClientWriteError::ChangeMembershipError(error)) => impossible(error),
         RaftError::Fatal(error) => Failure::broken(error),
+    }
+}
+
+fn impossible(error: ChangeMembershipError<u64>) -> Failure {
+    match error {
+        // Another, or what an earlier request has done of this one, is not confirmed yet.
+        ChangeMembershipError::InProgress(error) => Failure::unknown(error),
+        error => Failure::new(StatusCode::CONFLICT, error),
     }
 }
 
@@ -68,6 +75,42 @@ async fn members_of_leader(node: &Node) -> Result<Arc<StoredMembership<u64, Basi
     Ok(Arc::clone(&node.raft.metrics().borrow().membership_config))
 }
 
+/// The turn of a request that adds a node: one at a time, since each asks and appends the same for as long as a snapshot takes, also when its client has gone.
+struct Turn(Arc<Node>, u64);
+
+impl Turn {
+    /// Waits for others that add the same node, as long as a write waits for a majority.
+    async fn wait(node: &Arc<Node>, id: u64) -> Result<Self, Failure> {
+        let turn = async {
+            while !node.adding.lock().insert(id) {
+                tokio::time::sleep(LOOK).await;
+            }
+            Self(Arc::clone(node), id)
+        };
+        let turn = tokio::time::timeout(PATIENCE, turn).await;
+        turn.map_err(|_| Failure::late(format!("an earlier request adds node {id}, and goes on")))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.adding.lock().remove(&self.1);
+    }
+}
+
+/// Why what is found in place of a member cannot be that.
+fn is_not_the_member(found: &Introduction, id: u64, address: &str) -> Failure {
+    let reason = if found.id == id {
+        // It would have forgotten what it has promised and confirmed.
+        format!(
+            "node {id} is a member, and the one at {address} has not what that had: remove the node, and let it join with an empty directory and a new number"
+        )
+    } else {
+        format!("node {} is at {address}", found.id)
+    };
+    Failure::new(StatusCode::CONFLICT, reason)
+}
+
 /// Adds a node, whose address is the body: first as one that is sent everything, then as one that votes.
 pub async fn add(State(node): State<Arc<Node>>, Path(id): Path<u64>, address: String) -> Result<(), Failure> {
     let conflict = |reason| Failure::new(StatusCode::CONFLICT, reason);
@@ -78,6 +121,7 @@ pub async fn add(State(node): State<Arc<Node>>, Path(id): Path<u64>, address: St
     if !is_somewhere(&address) {
         return Err(Failure::bad(format!("{address} is no place where others reach a node")));
     }
+    let turn = Turn::wait(&node, id).await?;
     let members = members_of_leader(&node).await?;
     let member = members.membership().get_node(&id);
     let votes = members.membership().voter_ids().any(|voter| voter == id);
@@ -90,7 +134,10 @@ pub async fn add(State(node): State<Arc<Node>>, Path(id): Path<u64>, address: St
     }
     let found = node.network.node_at(&address).await;
     if let Some(other) = found.as_ref().filter(|other| other.id != id) {
-        return Err(conflict(format!("node {} is at {address}", other.id)));
+        return Err(is_not_the_member(other, id, &address));
+    }
+    if !votes && !found.as_ref().is_some_and(Introduction::runs) {
+        return Err(conflict(format!("no node answers at {address}, or it has stopped: start it first")));
     }
     let cluster = node.network.identity.cluster();
     match (member, found) {
@@ -104,18 +151,13 @@ pub async fn add(State(node): State<Arc<Node>>, Path(id): Path<u64>, address: St
                 joined.map_err(|reason| conflict(format!("node {id} {reason}")))?;
             }
         }
-        // It would have forgotten what it has promised and confirmed.
         (Some(_), Some(found)) if found.is_lost(cluster) => {
-            return Err(conflict(format!(
-                "node {id} is a member, and the one at {address} has not what that had: remove the node, and let it join with an empty directory and a new number"
-            )));
-        }
-        (_, None) if !votes => {
-            return Err(conflict(format!("no node answers at {address}: start it first")));
+            return Err(is_not_the_member(&found, id, &address));
         }
         _ => {}
     }
     to_the_end(async move {
+        let _turn = turn;
         let added = node.raft.add_learner(id, BasicNode::new(address.clone()), false);
         let added = in_time(&node, added).await?;
         if !votes {
@@ -142,12 +184,13 @@ async fn in_time<T>(node: &Node, change: impl Future<Output = Result<T, Refusal>
 }
 
 /// Returns once a node that was added has nearly all of the log: before, it would be of no use where another voter is lost, and the majority would wait for it.
-/// Takes as long as it has to, as long as this node leads and the other one answers.
+/// Takes as long as it has to, as long as this node leads and the other one runs and has what it was given.
 async fn catch_up(node: &Node, id: u64, address: &str, added: LogId<u64>) -> Result<(), Failure> {
     let late = |reason| Err(Failure::late(reason));
     // What is confirmed is so by heartbeats, where nothing is written.
     let patience = PATIENCE + Duration::from_millis(2 * node.arguments.heartbeat);
-    let (metrics, mut answered) = (node.raft.metrics(), Instant::now());
+    let (metrics, cluster) = (node.raft.metrics(), node.network.identity.cluster());
+    let mut answered = Instant::now();
     loop {
         {
             let metrics = metrics.borrow();
@@ -167,10 +210,16 @@ async fn catch_up(node: &Node, id: u64, address: &str, added: LogId<u64>) -> Res
         if node.confirmed.age().is_none_or(|millis| u128::from(millis) > patience.as_millis()) {
             return late("no majority has confirmed this leader any more");
         }
-        if node.network.node_at(address).await.is_some() {
-            answered = Instant::now();
-        } else if answered.elapsed() > patience {
-            return late("the node does not answer any more");
+        match node.network.node_at(address).await {
+            // In a cluster without a number it has nothing before the first message comes.
+            Some(found) if found.id != id || cluster.is_some() && found.is_lost(cluster) => {
+                return Err(is_not_the_member(&found, id, address));
+            }
+            Some(found) if found.runs() && !found.is_lost(cluster) => answered = Instant::now(),
+            _ if answered.elapsed() > patience => {
+                return late("the node does not answer any more, or has stopped");
+            }
+            _ => {}
         }
         tokio::time::sleep(LOOK).await;
     }
@@ -198,7 +247,7 @@ pub async fn remove(State(node): State<Arc<Node>>, Path(id): Path<u64>) -> Resul
 
 /// What openraft says of this node, of which cluster it is, and the last entry of its log.
 pub async fn status(State(node): State<Arc<Node>>) -> Result<Json<Value>, Failure> {
-    let metrics = node.raft.metrics().borrow().clone();
+    let metrics = with_end(&node.raft.metrics());
     let mut status = serde_json::to_value(metrics).map_err(Failure::broken)?;
     status["cluster"] = node.network.identity.cluster().map(identity::text).into();
     let last = node.raft.data_metrics().borrow().last_log;
@@ -278,4 +327,17 @@ pub async fn faults(State(node): State<Arc<Node>>, Json(lost): Json<Lost>) -> Re
     }
     node.faults.set(lost);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use openraft::error::{InProgress, LearnerNotFound};
+
+    #[test]
+    fn a_change_beside_another_is_to_be_repeated() {
+        let beside = InProgress { committed: None, membership_log_id: None };
+        assert_eq!(impossible(beside.into()).status, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(impossible(LearnerNotFound { node_id: 4 }.into()).status, StatusCode::CONFLICT);
+    }
 }

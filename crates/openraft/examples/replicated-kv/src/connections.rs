@@ -45,8 +45,8 @@ struct Place {
     _permit: OwnedSemaphorePermit,
 }
 
-/// Lets a request pass that is for the place of its connection. Another ends the connection, and so does one of which it turns out that it is of no node of
-/// this cluster: by the token, or by what it says.
+/// Lets a request pass that is for the place of its connection. Another ends the connection, and so does one that is refused: it is of no node of this cluster, by the
+/// token or by what it says, or there is no such message. A node connects again.
 async fn admit(Extension(place): Extension<Arc<Place>>, request: Request, next: Next) -> Response {
     if !place.is_of_nodes {
         return next.run(request).await;
@@ -58,7 +58,7 @@ async fn admit(Extension(place): Extension<Arc<Place>>, request: Request, next: 
         let reason = "there are too many connections: nothing has happened, try again";
         Failure::new(StatusCode::TOO_MANY_REQUESTS, reason).into_response()
     };
-    if !is_message || [StatusCode::UNAUTHORIZED, StatusCode::MISDIRECTED_REQUEST].contains(&answer.status()) {
+    if !is_message || answer.status().is_client_error() {
         answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     answer

@@ -14,7 +14,7 @@ use openraft::raft::{
 use openraft::{AnyError, BasicNode, Vote};
 use reqwest::RequestBuilder;
 use sapwood_openraft::KvBatchConfig;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +41,8 @@ pub struct Introduction {
     pub id: u64,
     last_log_index: Option<u64>,
     vote: Vote<u64>,
+    /// Of its Raft, which takes no message any more when it has ended.
+    running_state: Result<(), IgnoredAny>,
     /// Not said by programs from before clusters had numbers; by others `None` if it is of none that has one.
     #[serde(default, deserialize_with = "said")]
     cluster: Option<Option<String>>,
@@ -68,6 +70,11 @@ impl Introduction {
 
     fn is_new(&self) -> bool {
         self.last_log_index.is_none() && self.vote == Vote::default()
+    }
+
+    /// Whether its Raft runs.
+    pub fn runs(&self) -> bool {
+        self.running_state.is_ok()
     }
 
     /// Whether it is not what a member was: it has the number of the cluster before it is one.
@@ -206,7 +213,9 @@ mod tests {
     fn nodes_join_that_have_nothing_and_will_have_the_number() {
         let vote = r#""vote":{"leader_id":{"term":0,"node_id":0},"committed":false}"#;
         let introduced = |log: &str, cluster: &str| -> Introduction {
-            let text = format!("{{\"id\":4,\"last_log_index\":{log},{vote}{cluster}}}");
+            let text = format!(
+                "{{\"id\":4,\"running_state\":{{\"Ok\":null}},\"last_log_index\":{log},{vote}{cluster}}}"
+            );
             serde_json::from_str(&text).expect("it says so")
         };
         let refusal = |log: &str, cluster: &str, of| introduced(log, cluster).refusal(of);

@@ -1,21 +1,22 @@
 //! A node: its database, its Raft, and what the server needs of both.
 
 use crate::Arguments;
-use crate::age::Confirmed;
+use crate::age::{Confirmed, Heard};
 use crate::faults::Faults;
 use crate::identity::Identity;
 use crate::network::Network;
 use crate::records::{SCANS_MAX, SHARED_MAX};
 use anyhow::Context;
-use openraft::{BasicNode, Config, LogId, Raft, RaftMetrics, SnapshotPolicy};
+use openraft::error::Fatal;
+use openraft::{BasicNode, Config, Raft, RaftMetrics, SnapshotPolicy};
 use parking_lot::Mutex;
 use sapwood::{Database, EncryptionKey};
 use sapwood_openraft::{
     BatchWriter, Batched, KvBatchConfig, KvCommand, KvMachine, ReadIndex, StateReader, Store,
 };
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
 use tokio::sync::{Semaphore, watch};
 
 /// The only group of this example.
@@ -48,6 +49,16 @@ pub fn end(metrics: &watch::Receiver<RaftMetrics<u64, BasicNode>>) -> Option<Str
     said.or_else(|| metrics.has_changed().is_err().then(|| "a task of it has panicked: see the log".into()))
 }
 
+/// What Raft says of itself, and that it has ended if it did not come to say so.
+pub fn with_end(metrics: &watch::Receiver<RaftMetrics<u64, BasicNode>>) -> RaftMetrics<u64, BasicNode> {
+    let said = metrics.borrow().clone();
+    let running_state = match said.running_state {
+        Ok(()) if metrics.has_changed().is_err() => Err(Fatal::Panicked),
+        said => said,
+    };
+    RaftMetrics { running_state, ..said }
+}
+
 /// Makes a new cluster of this node alone, of what it has. With the number of that and the old members it would be refused by those, and without the number
 /// nodes of the old cluster could follow it: whatever fails, it has both or neither.
 fn begin_anew(db: &Database, store: &Store, id: u64, address: &str) -> anyhow::Result<()> {
@@ -71,8 +82,10 @@ pub struct Node {
     pub scans: Arc<Semaphore>,
     /// On the leader: when a majority last confirmed it.
     pub confirmed: Confirmed,
-    /// When the leader last said what is committed, and what that was.
-    pub heard: Mutex<Option<(Instant, Option<LogId<u64>>)>>,
+    /// What the leader has said is committed, and when.
+    pub heard: Heard,
+    /// Nodes that are being added by a request.
+    pub adding: Mutex<BTreeSet<u64>>,
 }
 
 impl Node {
@@ -136,7 +149,6 @@ impl Node {
         let writer = BatchWriter::new(&raft, SHARED_MAX, KvCommand::log_bytes);
         let reads = ReadIndex::new(&raft);
         let confirmed = Confirmed::watch(raft.metrics());
-        let heard = Mutex::new(None);
         Ok(Arc::new(Self {
             arguments,
             address,
@@ -149,7 +161,8 @@ impl Node {
             network,
             scans: Arc::new(Semaphore::new(SCANS_MAX)),
             confirmed,
-            heard,
+            heard: Heard::default(),
+            adding: Mutex::default(),
         }))
     }
 }
@@ -157,11 +170,9 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use openraft::error::Fatal;
     use openraft::storage::RaftLogStorageExt;
-    use openraft::{CommittedLeaderId, Entry, EntryPayload, Membership, RaftLogReader};
+    use openraft::{CommittedLeaderId, Entry, EntryPayload, LogId, Membership, RaftLogReader};
     use sapwood::psync::{Fault, Filter, Repeat, Simulated, Volume};
-    use std::collections::BTreeSet;
     use std::path::Path;
 
     /// The numbers of the clusters that a node is of: as it has it, and as those of its members say. The old ones are three.
@@ -169,8 +180,14 @@ mod tests {
     const OLD_MEMBERS: [u64; 3] = [1, 2, 3];
 
     fn open(volume: &Simulated, directory: &Path) -> anyhow::Result<(Database, Store)> {
-        let volume: Arc<dyn Volume> = Arc::new(volume.clone());
-        let db = Database::builder().memory(4 << 20).background_threads(0).open_on(volume)?;
+        let db = loop {
+            let volume: Arc<dyn Volume> = Arc::new(volume.clone());
+            match Database::builder().memory(4 << 20).background_threads(0).open_on(volume) {
+                // The thread that has appended has it until a moment after its answer.
+                Err(sapwood::Error::Locked { .. }) => std::thread::yield_now(),
+                opened => break opened?,
+            }
+        };
         let store = Store::open(&db, directory)?;
         Ok((db, store))
     }
@@ -230,11 +247,14 @@ mod tests {
         say.send(RaftMetrics { running_state: Err(Fatal::Stopped), ..RaftMetrics::new_initial(1) })
             .expect("it is heard");
         assert!(end(&heard).is_some());
+        assert_eq!(with_end(&heard).running_state, Err(Fatal::Stopped));
         // As of a task that panics.
         say.send(RaftMetrics::new_initial(1)).expect("it is heard");
         assert_eq!(end(&heard), None);
+        assert_eq!(with_end(&heard).running_state, Ok(()));
         drop(say);
         assert!(end(&heard).is_some_and(|end| end.contains("panicked")));
+        assert_eq!(with_end(&heard).running_state, Err(Fatal::Panicked));
     }
 
     #[test]

@@ -97,7 +97,7 @@ pub async fn append(State(node): State<Arc<Node>>, body: Bytes) -> Answer {
     let knows_committed = is_of_leader(committed, &request.vote);
     let answer = node.raft.append_entries(request).await;
     if knows_committed && matches!(answer, Ok(openraft::raft::AppendEntriesResponse::Success)) {
-        *node.heard.lock() = Some((came, committed));
+        node.heard.note(came, committed);
     }
     encode(&answer)
 }

@@ -115,9 +115,8 @@ async fn wait_to_read(node: &Node, reading: &Reading) -> Result<HeaderMap, Failu
         let age = if leader == Some(node.arguments.id) {
             confirmed
         } else {
-            let heard = node.heard.lock();
-            let heard = heard.filter(|(_, committed)| *committed <= applied);
-            heard.map(|(when, _)| u64::try_from(when.elapsed().as_millis()).unwrap_or(u64::MAX))
+            let heard = node.heard.newest(applied);
+            heard.map(|when| u64::try_from(when.elapsed().as_millis()).unwrap_or(u64::MAX))
         };
         let age = age.map_or(HeaderValue::from_static("unknown"), number);
         headers.insert("sapwood-age-ms", age);

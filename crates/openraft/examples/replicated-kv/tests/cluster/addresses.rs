@@ -1,8 +1,8 @@
 //! Addresses at which another node is than is thought.
 
-use crate::nodes::{Nodes, until};
+use crate::nodes::{Nodes, answering, until};
 use reqwest::StatusCode;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
 
 /// A lost node's address goes to an empty one with a new number. As the lost one it would vote for a node that has not what the lost one had
 /// confirmed.
@@ -21,17 +21,7 @@ async fn a_node_does_not_vote_as_the_one_that_had_its_address() {
     until("the new one listens", async || nodes.status(4).await).await;
     nodes.kill(leader);
 
-    // Elections take half a second to a second.
-    let begin = Instant::now();
-    while begin.elapsed() < Duration::from_secs(5) {
-        let read = nodes.client.get(nodes.url(behind, "/records/fram")).send().await;
-        let status = read.map(|answer| answer.status());
-        assert!(
-            !matches!(status, Ok(StatusCode::OK | StatusCode::NOT_FOUND)),
-            "{status:?} without a majority"
-        );
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    nodes.stands_in_vain(behind).await;
     nodes.start(leader, &[]);
     nodes.add(4).await;
     nodes.remove(lost).await;
@@ -150,7 +140,6 @@ async fn a_node_with_a_cluster_of_its_own_does_not_join_another() {
 /// It would have a log without the number, and take no message any more once it is upgraded.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_from_before_clusters_had_numbers_is_not_added() {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     _ = rustls::crypto::ring::default_provider().install_default();
     let mut nodes = Nodes::new(&[]);
     for id in 1..=2 {
@@ -159,17 +148,7 @@ async fn a_program_from_before_clusters_had_numbers_is_not_added() {
     nodes.begin(1).await;
     let mut status = until("it listens", async || nodes.status(2).await).await;
     status.as_object_mut().and_then(|status| status.remove("cluster")).expect("this one says so");
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("an address").to_string();
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            _ = stream.read(&mut [0; 4096]).await;
-            let (text, close) = (status.to_string(), "connection: close");
-            let answer =
-                format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n{close}\r\n\r\n{text}", text.len());
-            _ = stream.write_all(answer.as_bytes()).await;
-        }
-    });
+    let address = answering(Arc::new(Mutex::new(status))).await;
     let add = nodes.client.put(nodes.url(1, "/cluster/nodes/2")).body(address).send().await;
     let refused = add.expect("it answers");
     assert_eq!(refused.status(), StatusCode::CONFLICT);

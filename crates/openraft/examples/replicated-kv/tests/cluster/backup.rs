@@ -111,7 +111,7 @@ async fn old_nodes_are_strangers(mut nodes: Nodes) {
     for id in &old {
         nodes.start(*id, &[]);
     }
-    // They elect a leader of their own, which takes half a second to a second, and it sends what it has.
+    // They elect a leader of their own, and it sends what it has.
     let is_led = async || {
         let status = nodes.status(old[0]).await?;
         status["current_leader"].as_u64().filter(|leader| old.contains(leader))

@@ -341,6 +341,8 @@ async fn clients_do_not_keep_the_other_nodes_out() {
     let mut nodes = Nodes::new(&["--connections", "40"]);
     nodes.start(1, &[]);
     nodes.begin(1).await;
+    let status = nodes.status(1).await.expect("it answers");
+    let cluster = status["cluster"].as_str().expect("it has a number");
     let ask = async |what: &str| {
         let mut stream = tokio::net::TcpStream::connect(nodes.address(1)).await.expect("connects");
         let request = format!("{what} HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n");
@@ -367,6 +369,14 @@ async fn clients_do_not_keep_the_other_nodes_out() {
         let (stream, status) = ask("POST /raft/vote?to=9").await;
         assert_eq!(status.as_deref(), Some("HTTP/1.1 421"), "message {number}");
         is_closed(stream).await;
+    }
+    // What is no message, and one that no node sends.
+    for refused in ["GET /raft/x", &format!("POST /raft/vote?to=1&cluster={cluster}")] {
+        for _ in 0..20 {
+            let (stream, status) = ask(refused).await;
+            assert!(status.is_some_and(|status| status.starts_with("HTTP/1.1 4")), "{refused}");
+            is_closed(stream).await;
+        }
     }
     drop(let_in);
     until("clients are let in again", async || (ask("GET /status").await.1? == "HTTP/1.1 200").then_some(()))

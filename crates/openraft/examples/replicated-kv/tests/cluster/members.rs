@@ -1,9 +1,10 @@
 //! Members that come, go, and come back with nothing, while others are lost.
 
-use crate::nodes::{Nodes, until};
+use crate::nodes::{Nodes, answering, until};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Longer than a request waits for a majority, and than that the loss of one is noticed.
 const LONG: Duration = Duration::from_secs(40);
@@ -38,17 +39,7 @@ async fn a_member_that_comes_back_with_nothing_does_not_vote() {
     until("it listens", async || nodes.status(emptied).await).await;
     nodes.kill(leader);
 
-    // Elections take half a second to a second.
-    let begin = Instant::now();
-    while begin.elapsed() < Duration::from_secs(5) {
-        let read = nodes.client.get(nodes.url(behind, "/records/fram")).send().await;
-        let status = read.map(|answer| answer.status());
-        assert!(
-            !matches!(status, Ok(StatusCode::OK | StatusCode::NOT_FOUND)),
-            "{status:?} without a majority"
-        );
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    nodes.stands_in_vain(behind).await;
     assert!(nodes.status(emptied).await.expect("it answers")["cluster"].is_null());
     nodes.start(leader, &[]);
     let now = nodes.leader().await;
@@ -106,7 +97,7 @@ async fn a_node_joins_when_it_is_asked_to_and_only_one_cluster() {
     nodes.kill(2);
     nodes.start(2, &[]);
     nodes.add(2).await;
-    assert_eq!(voters(&nodes, 1).await, Some(json!([[1, 2]])));
+    until("it votes", async || voters(&nodes, 1).await.filter(|voters| *voters == json!([[1, 2]]))).await;
 }
 
 /// As a voter that has nothing it would be of no use where another one is lost, and with one that takes no messages the majority may be missing.
@@ -178,4 +169,80 @@ async fn adding_and_removing_end_although_others_are_lost() {
         nodes.add(id).await;
     }
     nodes.same_records().await;
+}
+
+/// It takes no message, and has what the member had not, so nothing would come of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn adding_ends_when_the_node_has_lost_its_directory_or_its_address() {
+    _ = rustls::crypto::ring::default_provider().install_default();
+    let mut nodes = Nodes::new(&["--faults"]);
+    for id in 1..=2 {
+        nodes.start(id, &[]);
+    }
+    nodes.begin(1).await;
+    let client = nodes.client.clone();
+    let address = nodes.address(2).to_owned();
+    for (id, then) in [(2, 2), (3, 4)] {
+        until("it listens", async || nodes.status(id).await).await;
+        nodes.lose(1, &[id], &[], 0).await;
+        let add = client.put(nodes.url(1, &format!("/cluster/nodes/{id}"))).body(address.clone());
+        let adding = tokio::spawn(status_of(add.try_clone().expect("it has text")));
+        until("it is a member", async || is_member(&nodes, 1, id).await).await;
+        nodes.forget(id);
+        if then == id {
+            std::fs::remove_dir_all(nodes.directory(id)).expect("removes");
+        }
+        nodes.start_at(then, &address);
+        let ended = adding.await.expect("no panic");
+        // Or it had not come up in five seconds.
+        assert!(matches!(ended, StatusCode::CONFLICT | StatusCode::GATEWAY_TIMEOUT), "{ended}");
+        until("it listens", async || nodes.status(then).await).await;
+        assert_eq!(status_of(add).await, StatusCode::CONFLICT);
+        nodes.remove(id).await;
+        nodes.forget(then);
+        nodes.start_at(then + 1, &address);
+    }
+    nodes.heal().await;
+    nodes.add(5).await;
+    nodes.same_records().await;
+}
+
+/// Clients give up and repeat it, while a snapshot takes hours. And what answers need not run, or be what it was.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_is_added_once_at_a_time_and_as_long_as_it_is_of_use() {
+    _ = rustls::crypto::ring::default_provider().install_default();
+    let mut nodes = Nodes::new(&[]);
+    nodes.start(1, &[]);
+    nodes.begin(1).await;
+    let mut status = nodes.status(1).await.expect("it answers");
+    status["id"] = json!(2);
+    let said = Arc::new(Mutex::new(status));
+    let say = |what: &str, now: Value| said.lock().expect("sound")[what] = now;
+    let address = answering(Arc::clone(&said)).await;
+    let add = || nodes.client.put(nodes.url(1, "/cluster/nodes/2")).body(address.clone());
+    let last = async || nodes.status(1).await?["last_log_index"].as_u64();
+
+    let adding = tokio::spawn(status_of(add()));
+    until("it is a member", async || is_member(&nodes, 1, 2).await).await;
+    let before = last().await.expect("it answers");
+    for _ in 0..5 {
+        add().timeout(Duration::from_millis(300)).send().await.expect_err("an earlier one goes on");
+    }
+    assert_eq!(status_of(add()).await, StatusCode::GATEWAY_TIMEOUT);
+    assert_eq!(last().await, Some(before), "nothing was appended");
+    assert!(!adding.is_finished(), "it answers, and has what it was given");
+    say("running_state", json!({ "Err": "Stopped" }));
+    assert_eq!(adding.await.expect("no panic"), StatusCode::GATEWAY_TIMEOUT);
+    assert_eq!(status_of(add()).await, StatusCode::CONFLICT);
+    say("running_state", json!({ "Ok": null }));
+
+    for (what, now) in [("id", json!(3)), ("cluster", Value::Null), ("cluster", json!("0000000000000007"))] {
+        let (before, was) = (last().await, said.lock().expect("sound")[what].clone());
+        let adding = tokio::spawn(status_of(add()));
+        until("it is added", async || (last().await > before).then_some(())).await;
+        say(what, now);
+        assert_eq!(adding.await.expect("no panic"), StatusCode::CONFLICT, "{what}");
+        say(what, was);
+    }
+    assert_eq!(voters(&nodes, 1).await, Some(json!([[1]])));
 }

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 /// MiB of the disk of each node, which is in memory: what a node of these tests needs several times.
 const DISK_MIB: u64 = 96;
-/// How long a fault lasts: longer than an election.
-const FAULT_MS: u64 = 2000;
+/// How long a fault lasts, in milliseconds: longer than it takes to elect another leader, which begins after 15 to 20 heartbeats of 100 and may split its votes.
+const FAULT_MS: u64 = 3000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trouble {

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -245,6 +246,22 @@ impl Nodes {
         .await
     }
 
+    /// Waits until a node without a majority has stood for election several times.
+    pub async fn stands_in_vain(&self, id: u64) {
+        let term = async || self.status(id).await?["current_term"].as_u64();
+        let before = until("it answers", term).await;
+        until("it stands for election", async || {
+            let read = self.client.get(self.url(id, "/records/fram")).send().await;
+            let status = read.map(|answer| answer.status());
+            assert!(
+                !matches!(status, Ok(StatusCode::OK | StatusCode::NOT_FOUND)),
+                "{status:?} without a majority"
+            );
+            term().await.filter(|term| *term >= before + 4)
+        })
+        .await;
+    }
+
     /// Says which messages a node loses.
     pub async fn lose(&self, id: u64, requests_to: &[u64], answers_from: &[u64], delay_ms: u64) {
         let others = |ids: &[u64]| ids.iter().copied().filter(|to| *to != id).collect::<BTreeSet<u64>>();
@@ -325,6 +342,23 @@ pub async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T 
         assert!(begin.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+}
+
+/// The address of what answers each request with a status, as a node does that does nothing else.
+pub async fn answering(status: Arc<Mutex<Value>>) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            _ = stream.read(&mut [0; 4096]).await;
+            let (text, close) = (status.lock().expect("sound").to_string(), "connection: close");
+            let answer =
+                format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n{close}\r\n\r\n{text}", text.len());
+            _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    address
 }
 
 impl Drop for Nodes {

@@ -175,9 +175,7 @@ async fn a_database_with_a_key_file_is_encrypted() {
             let entries = std::fs::read_dir(parent.join(directory)).expect("lists");
             entries.map(|entry| entry.expect("an entry").path()).collect::<Vec<_>>()
         };
-        while !files("snapshots").iter().any(is_finished) {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
+        until("there is a snapshot", async || files("snapshots").iter().any(is_finished).then_some(())).await;
         nodes.kill(1);
         for directory in ["node.db", "snapshots"] {
             let has_secret = files(directory).iter().any(|file| {

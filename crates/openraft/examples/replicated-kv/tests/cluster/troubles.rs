@@ -55,7 +55,7 @@ async fn make(nodes: &mut Nodes, trouble: Trouble, next: &mut u64) {
         Trouble::KillLeader | Trouble::KillFollower => {
             let id = if matches!(trouble, Trouble::KillLeader) { leader } else { follower };
             nodes.kill(id);
-            pause(2000).await;
+            pause(2500).await;
             nodes.start(id, &[]);
         }
         Trouble::KillAll => {
