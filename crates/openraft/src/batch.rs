@@ -46,7 +46,7 @@ const _: () = assert!(COMMANDS_MAX <= 1 << PLACE_BITS, "places of an entry's com
 /// A machine whose commands are several of another machine's, applied one after the other. What [`BatchWriter`] proposes.
 ///
 /// [`Apply::index`] is then the index of the entry × 65,536 + the place in it: still ascending, the same on every node, and never used
-/// twice. A group begins with this machine or without it; the two have different logs.
+/// twice, as long as no entry has more than 65,536 commands. Those of [`BatchWriter`] have no more than 4,096; who proposes others bounds them. A group begins with this machine or without it; the two have different logs.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -98,7 +98,7 @@ pub type WriteError<C> = RaftError<
 /// use sapwood_openraft::{BatchWriter, KvAnswer, KvBatchConfig, KvCommand, KvMachine};
 ///
 /// async fn serve(raft: Raft<KvBatchConfig>) -> Result<(), Box<dyn std::error::Error>> {
-///     let writer = BatchWriter::<_, KvMachine>::new(&raft, 1 << 20, KvCommand::log_bytes);
+///     let writer = BatchWriter::<_, KvMachine>::new(&raft, KvCommand::BYTES_MAX, KvCommand::log_bytes);
 ///     // From any number of tasks:
 ///     let answer = writer.write(KvCommand::put("fram", "1892")).await?;
 ///     assert!(matches!(answer, KvAnswer::Done { .. }));
@@ -134,8 +134,11 @@ where
     M: Machine,
     C: RaftTypeConfig<D = Vec<M::Command>, R = Vec<M::Answer>, Responder = OneshotResponder<C>>,
 {
-    /// Writes to `raft`. The commands of an entry have at most `bytes_max` bytes by `bytes_of`, or the entry has one command. To be called
-    /// in a tokio runtime: a task runs there until the last clone is dropped.
+    /// Writes to `raft`. The commands of an entry have at most `bytes_max` bytes by `bytes_of`, or the entry has one command. They are appended and applied
+    /// together, so that is no more than one command may have on the node with the least memory: of
+    /// [`KvCommand`](crate::KvCommand) [`BYTES_MAX`](crate::KvCommand::BYTES_MAX), or what its [`refusal`](crate::KvCommand::refusal) says. An entry with more stops each node.
+    ///
+    /// To be called in a tokio runtime: a task runs there until the last clone is dropped.
     pub fn new(raft: &Raft<C>, bytes_max: usize, bytes_of: fn(&M::Command) -> usize) -> Self {
         let (queue, waiting) = mpsc::unbounded_channel();
         tokio::spawn(propose_all(raft.clone(), waiting, bytes_max, bytes_of));

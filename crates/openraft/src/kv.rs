@@ -244,9 +244,10 @@ impl KvCommand {
     /// ```
     /// use sapwood_openraft::KvCommand;
     ///
-    /// assert_eq!(KvCommand::put("fram", "1892").refusal(1 << 20), None);
-    /// assert!(KvCommand::put("", "1892").refusal(1 << 20).is_some());
-    /// assert!(KvCommand::put("fram", vec![0; 2 << 20]).refusal(1 << 20).is_some());
+    /// let refusal = |command: KvCommand| command.refusal(KvCommand::BYTES_MAX);
+    /// assert_eq!(refusal(KvCommand::put("fram", "1892")), None);
+    /// assert!(refusal(KvCommand::put("", "1892")).is_some());
+    /// assert!(refusal(KvCommand::put("fram", vec![0; 1 << 20])).is_some());
     /// ```
     pub fn refusal(&self, bytes_max: usize) -> Option<String> {
         let too_long = |key: &Bytes| key.len() > sapwood::KEY_LEN_MAX;

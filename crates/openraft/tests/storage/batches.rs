@@ -136,8 +136,14 @@ fn writer(raft: &Raft<KvBatchConfig>, bytes_max: usize) -> BatchWriter<KvBatchCo
     BatchWriter::new(raft, bytes_max, KvCommand::log_bytes)
 }
 
-fn last_index(raft: &Raft<KvBatchConfig>) -> u64 {
-    raft.metrics().borrow().last_log_index.unwrap_or(0)
+/// The index of another entry. Metrics may be those from before an answer.
+async fn next_index(raft: &Raft<KvBatchConfig>) -> u64 {
+    raft.client_write(vec![]).await.expect("is written").log_id.index
+}
+
+/// Entries behind the one with that index.
+async fn entries_since(raft: &Raft<KvBatchConfig>, index: u64) -> u64 {
+    next_index(raft).await - index - 1
 }
 
 /// Puts of as many tasks at once. Returns the versions.
@@ -162,9 +168,9 @@ async fn put_all(writer: &BatchWriter<KvBatchConfig, KvMachine>, count: usize, l
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commands_that_wait_share_entries_and_have_versions_of_their_own() {
     let cluster = Cluster::new(2).await;
-    let before = last_index(&cluster.leader);
-    let versions = put_all(&writer(&cluster.leader, 1 << 20), 500, 10).await;
-    let entries = last_index(&cluster.leader) - before;
+    let before = next_index(&cluster.leader).await;
+    let versions = put_all(&writer(&cluster.leader, KvCommand::BYTES_MAX), 500, 10).await;
+    let entries = entries_since(&cluster.leader, before).await;
     println!("500 commands in {entries} entries");
     assert!(entries < 250, "{entries} entries");
     assert_eq!(versions.len(), 500, "each has a version of its own");
@@ -179,9 +185,9 @@ async fn an_entry_is_no_longer_than_it_may_be() {
     let cluster = Cluster::new(1).await;
     // Two of them would be too long, and each alone is as well: then it is alone.
     for bytes_max in [1500, 10] {
-        let before = last_index(&cluster.leader);
+        let before = next_index(&cluster.leader).await;
         assert_eq!(put_all(&writer(&cluster.leader, bytes_max), 50, 1000).await.len(), 50);
-        assert_eq!(last_index(&cluster.leader) - before, 50);
+        assert_eq!(entries_since(&cluster.leader, before).await, 50);
     }
 }
 
@@ -234,7 +240,7 @@ async fn reads_share_a_round_but_none_that_began_before_them() {
     }
     assert_eq!(empty() - begun, 2, "one round for the first read, and one for those that came later");
     // A read sees what was acknowledged before it.
-    let writer = writer(&cluster.leader, 1 << 20);
+    let writer = writer(&cluster.leader, KvCommand::BYTES_MAX);
     for number in 0..20 {
         writer.write(KvCommand::put("fram", number.to_string())).await.expect("is written");
         reads.confirm().await.expect("is confirmed");
@@ -247,8 +253,8 @@ async fn reads_share_a_round_but_none_that_began_before_them() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_command_that_nobody_waits_for_is_not_proposed() {
     let cluster = Cluster::new(2).await;
-    let writer = writer(&cluster.leader, 1 << 20);
-    let before = last_index(&cluster.leader);
+    let writer = writer(&cluster.leader, KvCommand::BYTES_MAX);
+    let before = next_index(&cluster.leader).await;
     let write = |key: &'static str| {
         let writer = writer.clone();
         tokio::spawn(async move { writer.write(KvCommand::put(key, "1")).await })
@@ -270,14 +276,14 @@ async fn a_command_that_nobody_waits_for_is_not_proposed() {
     }
     assert!(cluster.state.get("kept").expect("reads").is_some());
     assert!(cluster.state.get("gone").expect("reads").is_none(), "it had not been proposed");
-    assert_eq!(last_index(&cluster.leader) - before, 3);
+    assert_eq!(entries_since(&cluster.leader, before).await, 3);
 }
 
 /// A node that has gone says so at once, to those that wait as to those that come.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_waits_for_a_node_that_has_stopped() {
     let cluster = Cluster::new(1).await;
-    let (writer, reads) = (writer(&cluster.leader, 1 << 20), ReadIndex::new(&cluster.leader));
+    let (writer, reads) = (writer(&cluster.leader, KvCommand::BYTES_MAX), ReadIndex::new(&cluster.leader));
     cluster.leader.shutdown().await.expect("stops");
     let patience = Duration::from_secs(10);
     let written = tokio::time::timeout(patience, writer.write(KvCommand::put("fram", "1892"))).await;

@@ -27,6 +27,19 @@ pub const NODES: [u64; 3] = [1, 2, 3];
 const KEYS: u64 = 4;
 /// An operation that takes longer may have happened or not.
 const LONG: Duration = Duration::from_millis(500);
+/// How long anything may take, at most.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Operations of clients beside a leader that was replaced and does not know: each key is written by then, and read where it is old.
+const OPERATIONS: usize = 60;
+
+/// Whom a node asks before it answers a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asks {
+    Majority,
+    /// Whether it leads, as far as it knows.
+    Itself,
+    Nobody,
+}
 
 /// A node that runs.
 #[derive(Clone)]
@@ -39,6 +52,14 @@ pub struct Node {
     store: Store,
 }
 
+impl Node {
+    /// The last entry that is committed. Metrics may be those from before an answer.
+    pub async fn committed(&self) -> Option<u64> {
+        let committed = self.raft.with_raft_state(|state| state.committed).await.expect("it runs");
+        committed.map(|committed| committed.index)
+    }
+}
+
 pub struct Cluster {
     nodes: Mutex<BTreeMap<u64, Node>>,
     /// From whom to whom messages are lost.
@@ -47,8 +68,7 @@ pub struct Cluster {
     begin: Instant,
     history: Mutex<Vec<Operation>>,
     next: AtomicU64,
-    /// Whether reads ask a majority.
-    confirms: bool,
+    asks: Asks,
     /// Whether what is committed is synced.
     syncs_committed: bool,
     is_encrypted: bool,
@@ -132,12 +152,12 @@ impl RaftNetworkFactory<KvBatchConfig> for Link {
 }
 
 impl Cluster {
-    pub async fn new(confirms: bool, syncs_committed: bool) -> Arc<Self> {
-        Self::begin(confirms, syncs_committed, false).await
+    pub async fn new(asks: Asks, syncs_committed: bool) -> Arc<Self> {
+        Self::begin(asks, syncs_committed, false).await
     }
 
     /// With keys, nodes have encrypted databases.
-    pub async fn begin(confirms: bool, syncs_committed: bool, is_encrypted: bool) -> Arc<Self> {
+    pub async fn begin(asks: Asks, syncs_committed: bool, is_encrypted: bool) -> Arc<Self> {
         let cluster = Arc::new(Self {
             nodes: Mutex::default(),
             lost: Mutex::default(),
@@ -145,7 +165,7 @@ impl Cluster {
             begin: Instant::now(),
             history: Mutex::default(),
             next: AtomicU64::new(1),
-            confirms,
+            asks,
             syncs_committed,
             is_encrypted,
             speed: AtomicU64::new(0),
@@ -182,7 +202,8 @@ impl Cluster {
         let link = Link { cluster: Arc::clone(self), from: id, to: id };
         let log = if self.syncs_committed { log } else { log.committed_without_sync() };
         let raft = Raft::new(id, config, link, log, machine).await.expect("it starts");
-        let (writer, reads) = (BatchWriter::new(&raft, 1 << 20, KvCommand::log_bytes), ReadIndex::new(&raft));
+        let (writer, reads) =
+            (BatchWriter::new(&raft, KvCommand::BYTES_MAX, KvCommand::log_bytes), ReadIndex::new(&raft));
         let node = Node { raft, writer, reads, state, volume, store };
         self.nodes.lock().expect("sound").insert(id, node);
     }
@@ -216,7 +237,9 @@ impl Cluster {
 
     /// The node that a majority follows.
     pub async fn leader(&self) -> u64 {
+        let begin = Instant::now();
         loop {
+            assert!(begin.elapsed() < PATIENCE, "no majority follows any node");
             let nodes: Vec<_> =
                 self.nodes.lock().expect("sound").iter().map(|(id, node)| (*id, node.clone())).collect();
             for (id, node) in nodes {
@@ -225,6 +248,17 @@ impl Cluster {
                 }
             }
             sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Waits until another node leads in place of one that is cut off, and clients have asked both.
+    async fn goes_on_without(&self, old: u64) {
+        assert_ne!(self.leader().await, old);
+        let operations = || self.history.lock().expect("sound").len();
+        let (before, begin) = (operations(), Instant::now());
+        while operations() < before + OPERATIONS {
+            assert!(begin.elapsed() < PATIENCE, "clients do nothing");
+            sleep(Duration::from_millis(5)).await;
         }
     }
 
@@ -273,7 +307,12 @@ impl Cluster {
                     _ => (Call::Put { value }, false),
                 }
             } else {
-                if self.confirms && !matches!(timeout(LONG, node.reads.confirm()).await, Ok(Ok(()))) {
+                let may_read = match self.asks {
+                    Asks::Majority => matches!(timeout(LONG, node.reads.confirm()).await, Ok(Ok(()))),
+                    Asks::Itself => node.raft.metrics().borrow().state.is_leader(),
+                    Asks::Nobody => true,
+                };
+                if !may_read {
                     continue;
                 }
                 let found = node.state.get(&key).expect("reads");
@@ -311,17 +350,20 @@ async fn troubles(cluster: &Arc<Cluster>) {
             "follower" => cluster.lose_power(&[first], number).await,
             _ => cluster.lose_power(&NODES, number).await,
         }
-        pause().await;
+        match trouble {
+            "isolated" | "mute" => cluster.goes_on_without(leader).await,
+            _ => pause().await,
+        }
         cluster.lose(&[]);
         pause().await;
     }
 }
 
 /// The history of clients, and all nodes' records at its end.
-fn run(confirms: bool, syncs_committed: bool) -> (Vec<Operation>, Vec<Vec<(bytes::Bytes, bytes::Bytes)>>) {
+fn run(asks: Asks, syncs_committed: bool) -> (Vec<Operation>, Vec<Vec<(bytes::Bytes, bytes::Bytes)>>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime").block_on(async {
-        let cluster = Cluster::new(confirms, syncs_committed).await;
+        let cluster = Cluster::new(asks, syncs_committed).await;
         cluster.leader().await;
         let is_done = Arc::new(AtomicBool::new(false));
         let clients: Vec<_> = (0..6)
@@ -336,14 +378,14 @@ fn run(confirms: bool, syncs_committed: bool) -> (Vec<Operation>, Vec<Vec<(bytes
         let last = loop {
             let leader = cluster.node(cluster.leader().await).expect("it runs");
             if let Ok(Ok(_)) = timeout(LONG, leader.writer.write(KvCommand::delete("no key"))).await {
-                break leader.raft.metrics().borrow().last_applied.map_or(0, |last| last.index);
+                break leader.committed().await;
             }
         };
         let mut records = Vec::new();
         for id in NODES {
             let node = cluster.node(id).expect("it runs");
             let wait = node.raft.wait(Some(Duration::from_secs(20)));
-            wait.applied_index_at_least(Some(last), "all of it").await.expect("it catches up");
+            wait.applied_index_at_least(last, "all of it").await.expect("it catches up");
             let found = node.state.scan([], None::<&[u8]>, usize::MAX).expect("reads");
             records.push(found.into_iter().map(|(key, found)| (key, found.value)).collect());
             node.raft.shutdown().await.expect("it stops");
@@ -356,7 +398,7 @@ fn run(confirms: bool, syncs_committed: bool) -> (Vec<Operation>, Vec<Vec<(bytes
 
 #[test]
 fn histories_are_linearizable_and_nodes_end_alike() {
-    let (history, records) = run(true, false);
+    let (history, records) = run(Asks::Majority, false);
     let (puts, gets) =
         history.iter().partition::<Vec<_>, _>(|operation| matches!(operation.call, Call::Put { .. }));
     assert!(puts.len() > 200 && gets.len() > 200, "{} puts, {} gets", puts.len(), gets.len());
@@ -374,7 +416,7 @@ fn a_leader_that_comes_back_knows_what_it_acknowledged() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime").block_on(async {
         for round in 0..20u64 {
-            let cluster = Cluster::new(true, round % 2 == 0).await;
+            let cluster = Cluster::new(Asks::Majority, round % 2 == 0).await;
             let leader = cluster.node(cluster.leader().await).expect("it runs");
             let value = round.to_string();
             leader.writer.write(KvCommand::put("key", value.clone())).await.expect("writes");
@@ -394,7 +436,13 @@ fn a_leader_that_comes_back_knows_what_it_acknowledged() {
 /// The checker would find it.
 #[test]
 fn reads_without_the_read_index_are_caught() {
-    assert!(violation(&run(false, false).0).is_some());
+    assert!(violation(&run(Asks::Nobody, false).0).is_some());
+}
+
+/// Also where nodes that do not lead answer no reads: some are asked that lead no more, and do not know.
+#[test]
+fn reads_of_a_leader_that_asks_nobody_are_caught() {
+    assert!(violation(&run(Asks::Itself, false).0).is_some());
 }
 
 /// openraft answers neither proposal of a leader that was cut off when what they had is behind the snapshot that the leader is sent
@@ -403,7 +451,7 @@ fn reads_without_the_read_index_are_caught() {
 fn a_leader_that_was_replaced_proposes_again_though_it_was_not_answered() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime").block_on(async {
-        let cluster = Cluster::new(true, false).await;
+        let cluster = Cluster::new(Asks::Majority, false).await;
         let old = cluster.leader().await;
         let others: Vec<_> = NODES.into_iter().filter(|id| *id != old).collect();
         let cut = others.iter().flat_map(|other| [(old, *other), (*other, old)]);
@@ -452,7 +500,7 @@ fn a_leader_that_was_replaced_proposes_again_though_it_was_not_answered() {
 fn a_node_catches_up_by_a_link_that_takes_one_entry_in_a_heartbeat() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime").block_on(async {
-        let cluster = Cluster::new(true, false).await;
+        let cluster = Cluster::new(Asks::Majority, false).await;
         let old = cluster.leader().await;
         let behind = NODES.into_iter().find(|id| *id != old).expect("three nodes");
         let cut = NODES.into_iter().flat_map(|other| [(behind, other), (other, behind)]);
@@ -462,7 +510,7 @@ fn a_node_catches_up_by_a_link_that_takes_one_entry_in_a_heartbeat() {
             let put = KvCommand::put(format!("key {number}"), vec![0; 200_000]);
             leader.writer.write(put).await.expect("writes");
         }
-        let last = leader.raft.metrics().borrow().last_log_index;
+        let last = leader.committed().await;
         // One of them takes 24 of 40 milliseconds.
         cluster.speed.store(8 << 20, SeqCst);
         cluster.lose(&[]);

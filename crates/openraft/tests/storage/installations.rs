@@ -1,6 +1,6 @@
 //! A snapshot that is being installed while openraft purges the log behind it: openraft 0.9 does not wait for the one with the other.
 
-use crate::cluster::{Cluster, NODES};
+use crate::cluster::{Asks, Cluster, NODES};
 use crate::ground::{self, Log, Machine, blank, command, id, membership};
 use openraft::storage::{RaftLogStorage, RaftLogStorageExt, RaftStateMachine, StorageHelper};
 use openraft::{BasicNode, RaftLogReader, RaftSnapshotBuilder, Snapshot};
@@ -287,7 +287,7 @@ fn a_log_that_is_purged_beyond_the_state_is_refused_with_what_to_do() {
 fn a_node_starts_again_after_a_snapshot_that_was_damaged() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime").block_on(async {
-        let cluster = Cluster::new(true, true).await;
+        let cluster = Cluster::new(Asks::Majority, true).await;
         let leader = cluster.leader().await;
         let behind = NODES.into_iter().find(|id| *id != leader).expect("three nodes");
         // Either of these may lead later.
@@ -304,9 +304,9 @@ fn a_node_starts_again_after_a_snapshot_that_was_damaged() {
             leading.writer.write(put).await.expect("writes");
         }
         let last = follower.raft.metrics().borrow().last_log_index.expect("it has entries");
+        let end = leading.committed().await.expect("it has entries");
         for node in others() {
             let purged = node.raft.wait(LONG);
-            let end = leading.raft.metrics().borrow().last_log_index.expect("it has entries");
             // Beyond the log of the other, and no other snapshot is due.
             let is_purged = |metrics: &Metrics| {
                 metrics.purged.is_some_and(|purged| purged.index > last)
@@ -332,13 +332,12 @@ fn a_node_starts_again_after_a_snapshot_that_was_damaged() {
         drop(follower);
         let leading = cluster.node(cluster.leader().await).expect("it runs");
         leading.writer.write(KvCommand::put("key", "then")).await.expect("writes");
-        let index = leading.raft.metrics().borrow().last_applied.map(|last| last.index);
+        let index = leading.committed().await;
         for node in others() {
             let applied = node.raft.wait(LONG);
             applied.applied_index_at_least(index, "it has it").await.expect("in time");
-            let before = node.raft.metrics().borrow().snapshot;
             node.raft.trigger().snapshot().await.expect("it runs");
-            let is_new = move |metrics: &Metrics| metrics.snapshot > before;
+            let is_new = move |metrics: &Metrics| metrics.snapshot.map(|last| last.index) >= index;
             node.raft.wait(LONG).metrics(is_new, "another snapshot").await.expect("in time");
         }
         cluster.lose(&[]);
@@ -372,7 +371,7 @@ fn a_node_starts_again_after_a_snapshot_that_was_damaged() {
 fn a_damaged_file_of_an_encrypted_leader_is_replaced() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime").block_on(async {
-        let cluster = Cluster::begin(true, true, true).await;
+        let cluster = Cluster::begin(Asks::Majority, true, true).await;
         let leader = cluster.leader().await;
         let behind = NODES.into_iter().find(|id| *id != leader).expect("three nodes");
         let cut: Vec<_> = NODES.iter().flat_map(|other| [(behind, *other), (*other, behind)]).collect();
@@ -386,7 +385,7 @@ fn a_damaged_file_of_an_encrypted_leader_is_replaced() {
             let put = KvCommand::put(format!("key {}", number % 100), value);
             leading.writer.write(put).await.expect("writes");
         }
-        let end = leading.raft.metrics().borrow().last_log_index.expect("it has entries");
+        let end = leading.committed().await.expect("it has entries");
         let others = || NODES.into_iter().filter(|id| *id != behind);
         for id in others() {
             let is_made = |metrics: &Metrics| {
