@@ -145,7 +145,8 @@ fn write_through(file: &File, data: &[u8], offset: u64) -> io::Result<bool> {
     let mut done = 0;
     while let Some(rest) = data.get(done..).filter(|rest| !rest.is_empty()) {
         let at = offset.saturating_add(done as u64);
-        let at = i64::try_from(at).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+        // Of 32 bits on some systems: there the whole file is synced.
+        let Ok(at) = libc::off_t::try_from(at) else { return Ok(false) };
         let part = libc::iovec { iov_base: rest.as_ptr().cast_mut().cast(), iov_len: rest.len() };
         // SAFETY: the one part is of memory that is borrowed until the call returns, and only read; the file is open.
         let moved = unsafe { libc::pwritev2(file.as_raw_fd(), &raw const part, 1, at, libc::RWF_DSYNC) };

@@ -10,7 +10,8 @@
 //!    its holder. The lock on the file that the volume is known by keeps others out who reach that file through another
 //!    directory (a hard link, a file that was moved). `LOCK` is locked for programs that know of no other lock, and where
 //!    directories cannot be locked.
-//! 4. A lock belongs to what was opened, which a forked child shares with its parent: the child never releases it.
+//! 4. A lock belongs to what was opened, which a forked child shares with its parent: the child never releases it, and if the parent is killed, it ends
+//!    with the child.
 //! 5. The file's content is untrusted: it is bounded and made printable before it is shown.
 
 use crate::directory::{Directory, Identity};

@@ -37,7 +37,7 @@ pub(crate) mod log;
 pub(crate) mod queue;
 pub(crate) mod queue_log;
 mod room;
-mod turn;
+pub(crate) mod turn;
 pub(crate) mod validate;
 pub(crate) mod waiting;
 
@@ -50,7 +50,7 @@ use crate::spans::span;
 use crate::cache::pager::Pager;
 use crate::commit::durable_waits::DurableWaits;
 use crate::commit::log::{CommitQueues, Log, SharedLog};
-use crate::commit::queue::{Answer, CommitQueue, Lead, PendingBatch};
+use crate::commit::queue::{Answer, CommitQueue, Lead, PendingBatch, Queued};
 use crate::error::{Error, Result};
 use crate::flow::flush_control::FlushControl;
 use crate::flow::flush_progress::FlushProgress;
@@ -192,8 +192,8 @@ impl CommitPipeline {
 
     /// Tries to commit a batch. Returns it if the disk was full.
     fn try_commit(&self, pending: PendingBatch) -> (Result<()>, Option<PendingBatch>) {
-        if self.queues.turn.is_mine() || (pending.is_sync() && self.queues.turn.is_others()) {
-            // Leaders may be waiting for the turn to end, which syncs need not.
+        if self.queues.turn.is_mine() {
+            // Leaders may be waiting for the turn to end.
             return self.commit_alone(pending);
         }
         if !pending.is_durable() {
@@ -202,16 +202,18 @@ impl CommitPipeline {
             return (pending.answer(result), Some(pending));
         }
         let queue = &self.queues.durable;
-        match queue.wait_or_lead(pending) {
-            Err(pending) => {
+        match queue.wait_or_lead(pending, &self.queues.turn) {
+            Queued::Leads(pending) => {
                 let _lead = Lead::new(queue, Vec::new());
                 self.commit_alone(pending)
             }
-            Ok(waiter) => {
+            Queued::Alone(pending) => self.commit_alone(pending),
+            Queued::Waits(waiter) => {
                 span!(commit, "wait for the group");
                 let result = loop {
                     match waiter.wait() {
-                        Answer::Lead => self.lead_waiting(queue),
+                        Answer::Lead => self.lead_waiting(queue, waiter.pending.is_sync()),
+                        Answer::Alone => return self.commit_alone(waiter.pending.clone()),
                         Answer::Done(result) => break result,
                     }
                 };
@@ -228,18 +230,13 @@ impl CommitPipeline {
         (pending.answer(self.commit_group(std::iter::once(&pending), None)), Some(pending))
     }
 
-    /// Commits the waiting batches as one group, then hands the lead on. Where a turn holds commits up, syncs are a group of their own,
-    /// which it does not: so this thread may have to lead again.
-    fn lead_waiting(&self, queue: &CommitQueue) {
-        let is_held_up = queue.is_mixed() && {
-            let _log = self.log.lock();
-            self.queues.turn.is_wanted()
-        };
-        let syncs = if is_held_up { queue.take_syncs() } else { Vec::new() };
-        let group = if syncs.is_empty() {
-            queue.take_group(!self.space.reserve.is_whole(), self.shares.batch)
+    /// Commits the waiting batches as one group, then hands the lead on. Its own batch may not be among them: so this thread may have to lead again.
+    /// A thread that syncs commits the syncs only, which no turn holds up.
+    fn lead_waiting(&self, queue: &CommitQueue, syncs: bool) {
+        let group = if syncs {
+            queue.take_syncs()
         } else {
-            syncs
+            queue.take_group(!self.space.reserve.is_whole(), self.shares.batch)
         };
         let mut lead = Lead::new(queue, group);
         lead.result = self.commit_group(lead.group.iter().map(|waiter| &waiter.pending), None);
@@ -271,7 +268,8 @@ impl CommitPipeline {
 
 #[cfg(test)]
 mod tests {
-    use crate::commit::queue::{CommitQueue, Lead, PendingBatch};
+    use crate::commit::queue::{CommitQueue, Lead, PendingBatch, Queued};
+    use crate::commit::turn::TurnHolder;
     use crate::operation::put_insert;
     use crate::{Database, Durability, Error};
     use psync::{Device, Fault, Filter, OperationKind, Repeat, Simulated, Volume};
@@ -543,7 +541,8 @@ mod tests {
     #[cfg(feature = "async")]
     fn led_by_this_thread(queue: &CommitQueue) -> Lead<'_> {
         let sync = PendingBatch::new(Vec::new(), 0, Durability::Immediate);
-        assert!(queue.wait_or_lead(sync).is_err(), "nobody else leads");
+        let turn = TurnHolder::default();
+        assert!(matches!(queue.wait_or_lead(sync, &turn), Queued::Leads(_)), "nobody else leads");
         Lead::new(queue, Vec::new())
     }
 

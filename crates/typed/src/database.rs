@@ -6,13 +6,10 @@
 use crate::key::TypedKey;
 use crate::keyspace::TypedKeyspace;
 use crate::migration;
+use crate::opening;
 use crate::schema::{Schema, Stored};
 use crate::value::TypedValue;
-use parking_lot::ReentrantMutex;
 use sapwood::{Database, Error, Keyspace, Result};
-
-/// Held while a keyspace's schema is looked at and set, of all databases. The same thread may come again: a migration may open others.
-static OPENING: ReentrantMutex<()> = ReentrantMutex::new(());
 
 /// Typed keyspaces of a [`Database`].
 ///
@@ -86,8 +83,9 @@ impl DatabaseExt for Database {
         // Keys whose parts cannot follow each other are refused by the compiler here.
         const { _ = K::IS_PREFIX_FREE }
         check_readable::<V>(name)?;
-        let _turn = OPENING.lock();
-        migration::take_back(self, name)?;
+        let _turn = opening::take_turn(name);
+        // The keyspace can be used as it is, whatever is beside it.
+        let taken_back = migration::take_back(self, name);
         // What has another schema, or cannot be migrated, keeps its options.
         let mut keyspace = match self.keyspace_if_exists(name)? {
             Some(existing) => existing,
@@ -104,12 +102,13 @@ impl DatabaseExt for Database {
             (Some(found), rest) => {
                 let from = schema.migrations.iter_mut().find(|migration| *migration.older() == found);
                 let Some(migration) = from else { return Err(mismatch(found.to_string())) };
-                keyspace = migration::run(
-                    self,
-                    &keyspace,
-                    &mut **migration,
-                    (&expected.encode(rest)?, schema.options),
-                )?;
+                taken_back?;
+                let new = (&expected.encode(rest)?[..], schema.options);
+                let migrated = migration::run(self, &keyspace, &mut **migration, new);
+                keyspace = migrated.inspect_err(|_| {
+                    // It has space that others want. What cannot be done now is done when this is called again.
+                    let _ = migration::take_back(self, name);
+                })?;
             }
             (None, rest) => {
                 if !schema.adopts && !keyspace.is_empty()? {

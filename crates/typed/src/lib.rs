@@ -51,6 +51,7 @@
 //! | feature | what it adds |
 //! |---|---|
 //! | `derive` (default) | `#[derive(TypedKey)]` |
+//! | `zstd` (default) | keyspaces that are compressed by Zstandard |
 //! | `uuid` | `uuid::Uuid` as key |
 //! | `jiff` | `jiff::Timestamp` and `jiff::civil::Date` as keys |
 //! | `async` | `get_async`, `multi_get_async`, [`TypedRange`]s as streams |
@@ -75,6 +76,7 @@ pub mod fuzzing;
 mod key;
 mod keyspace;
 mod migration;
+mod opening;
 mod range;
 mod record;
 mod schema;

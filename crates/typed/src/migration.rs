@@ -3,8 +3,8 @@
 //! ```text
 //! ships: old ──copy──▶ ships (migrating): new ──sync──▶ it gets its schema ──one edit──▶ ships: new, and the old one is dropped
 //! ```
-//! Invariant: the copy comes in the old keyspace's place at once, and only when it is whole and durable. Another copy is what a crash has
-//! left, and is begun anew.
+//! Invariant: the copy comes in the old keyspace's place at once, and only when it is whole and durable. One that fails is dropped. Another copy is what a crash
+//! has left, and is begun anew.
 
 use crate::key::{self, TypedKey};
 use crate::record;
@@ -85,11 +85,7 @@ pub(crate) fn take_back(db: &Database, name: &str) -> Result<()> {
     if !db.contains_keyspace(&copy_name) {
         return Ok(());
     }
-    match db.drop_keyspace(&copy_name) {
-        // The keyspace can be read as it is.
-        Err(Error::ReadOnly) => Ok(()),
-        dropped => dropped.map(|_| ()),
-    }
+    db.drop_keyspace(&copy_name).map(|_| ())
 }
 
 /// Migrates a keyspace. What has come in its place, and is returned, has these metadata, and these options beside its own.

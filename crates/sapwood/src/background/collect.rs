@@ -210,11 +210,14 @@ impl Collector {
     /// Copies all live nodes that may be encrypted with an older data key, so that they are with the newest. What is damaged is an error.
     pub fn encrypt_anew(&self) -> Result<()> {
         let newest = u64::from(self.ctx.pager.reader.encryption().newest_key());
-        let begun = Arc::clone(&self.ctx.state.load().version);
-        if newest <= begun.oldest_key.max(1) {
-            return Ok(());
-        }
-        let last = begun.segments.iter().map(|entry| entry.segment.number).max().unwrap_or(0);
+        // No version is held longer than its portion is copied: it keeps all space that becomes free.
+        let last = {
+            let version = &self.ctx.state.load().version;
+            if newest <= version.oldest_key.max(1) {
+                return Ok(());
+            }
+            version.segments.iter().map(|entry| entry.segment.number).max().unwrap_or(0)
+        };
         let mut from = 0;
         loop {
             let mut guard = self.ctx.writer_unless_closing()?;
@@ -235,6 +238,7 @@ impl Collector {
             if let Some(error) = unread {
                 return Err(error);
             }
+            drop((some, base));
             self.ctx.reclaim_by_steps(false);
         }
         // The manifest before has edits that are encrypted with the older ones. Only when it is gone the work is done: what fails before is

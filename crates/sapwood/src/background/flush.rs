@@ -173,8 +173,8 @@ impl Flusher {
         let mut cursor = self.cursor.lock();
         let lengths =
             if of_this.is_some() { cursor.lengths() } else { self.begin_cursor(&mut cursor, &frozen) };
-        let version = Arc::clone(&self.ctx.state.load().version);
-        frozen.queue.fold_operands(&|keyspace| version.merging(keyspace));
+        // No version is held beyond this: what a portion frees is for the next one.
+        frozen.queue.fold_operands(&|keyspace| self.ctx.state.load().version.merging(keyspace));
         let wal_low = frozen.wal_low;
         self.ctx.progress.begin(self.newest_bytes(&frozen) + cursor.expected());
         self.ctx.progress.wrote(of_this.as_ref().map_or(0, |ahead| ahead.builder.bytes()));

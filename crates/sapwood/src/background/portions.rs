@@ -121,6 +121,30 @@ mod tests {
         assert_eq!(db.check().unwrap().records, 24_000);
     }
 
+    /// The version that the flush began with was held to its end, and with it all space that its portions had freed.
+    #[test]
+    fn a_portion_writes_where_one_before_it_has_freed_space() {
+        let volume = Simulated::new(1);
+        let shared: Arc<dyn Volume> = Arc::new(volume.clone());
+        let builder = Database::builder().memory(128 << 20).segment_span(1 << 20).background_threads(0);
+        let db = builder.open_on(shared).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        let value = |byte| vec![byte; 16 << 10];
+        keyspace.ingest((0..4000u32).map(|number| (number.to_be_bytes(), value(7)))).unwrap();
+        db.compact().unwrap();
+        let engine = &db.handle.engine;
+        for number in 0..1200u32 {
+            keyspace.insert(number.to_be_bytes(), value(8)).unwrap();
+        }
+        let before = db.stats();
+        assert!(engine.state.load().frozen.is_none() && before.writes.flushes == 0);
+        let len_of_data = || engine.volume.len(engine.data).unwrap();
+        let len = len_of_data();
+        db.flush().unwrap();
+        let portions = db.stats().writes.portions - before.writes.portions;
+        assert!(portions >= 3 && len_of_data() < len + (14 << 20), "{portions}: {len} to {}", len_of_data());
+    }
+
     /// What the large portion had noted as due was there a second time, and was to be cleansed twice.
     #[test]
     fn what_is_due_is_so_once_if_a_portion_is_tried_again() {

@@ -3,7 +3,10 @@
 //! Invariants:
 //! 1. There is one leader at a time, as long as a thread waits.
 //! 2. A thread that waits is answered, whatever happens to the leader.
+//! 3. No sync waits for a [turn](super::turn), which its leader may have to wait for: when a turn begins, those that wait go on [alone](Answer::Alone),
+//!    and a thread that syncs leads no commits.
 
+use crate::commit::turn::TurnHolder;
 use crate::conflict::validation::Validation;
 use crate::durability::Durability;
 use crate::error::{Error, Result};
@@ -96,6 +99,8 @@ pub(crate) enum Answer {
     Done(Result<()>),
     /// The previous leader has finished; this thread is the leader now.
     Lead,
+    /// The leader may have to wait for long: this thread syncs by itself.
+    Alone,
 }
 
 impl Waiter {
@@ -115,6 +120,16 @@ impl Waiter {
     }
 }
 
+/// What comes of a batch that is to be committed durably.
+pub(crate) enum Queued {
+    /// The caller leads, and commits it.
+    Leads(PendingBatch),
+    /// The caller commits it without the others.
+    Alone(PendingBatch),
+    /// Another thread leads.
+    Waits(Arc<Waiter>),
+}
+
 /// The queue of batches that wait for the leader.
 #[derive(Default)]
 pub(crate) struct CommitQueue {
@@ -125,6 +140,25 @@ pub(crate) struct CommitQueue {
 pub(crate) struct Waiters {
     pub waiters: Vec<Arc<Waiter>>,
     pub has_leader: bool,
+    /// The one that was told to lead, until it has taken its group.
+    told_to_lead: Option<Arc<Waiter>>,
+    /// The syncs that are being committed in a group with others.
+    syncs: Vec<Arc<Waiter>>,
+}
+
+impl Waiters {
+    fn is_told_to_lead(&self, waiter: &Arc<Waiter>) -> bool {
+        self.told_to_lead.as_ref().is_some_and(|told| Arc::ptr_eq(told, waiter))
+    }
+
+    /// Notes the group that the leader takes.
+    fn lead(&mut self, group: Vec<Arc<Waiter>>) -> Vec<Arc<Waiter>> {
+        self.told_to_lead = None;
+        if !group.iter().all(|waiter| waiter.pending.is_sync()) {
+            self.syncs = group.iter().filter(|waiter| waiter.pending.is_sync()).cloned().collect();
+        }
+        group
+    }
 }
 
 /// The leadership, and the group that the leader commits. On drop, leadership is handed on and the whole group
@@ -153,16 +187,20 @@ impl Drop for Lead<'_> {
 }
 
 impl CommitQueue {
-    /// Returns a waiter if another thread leads. Otherwise the caller becomes the leader, and gets its batch
-    /// back.
-    pub fn wait_or_lead(&self, pending: PendingBatch) -> std::result::Result<Arc<Waiter>, PendingBatch> {
+    /// Queues a batch behind the thread that leads. Otherwise the caller gets it back: as the leader, or as one that goes alone.
+    pub fn wait_or_lead(&self, pending: PendingBatch, turn: &TurnHolder) -> Queued {
         let mut waiting = self.inner.lock();
-        if !std::mem::replace(&mut waiting.has_leader, true) {
-            return Err(pending);
+        if !waiting.has_leader {
+            waiting.has_leader = true;
+            return Queued::Leads(pending);
+        }
+        // Under the lock: a turn that begins behind this finds it in the queue.
+        if pending.is_sync() && turn.is_others() {
+            return Queued::Alone(pending);
         }
         let waiter = Arc::new(Waiter { pending, answer: RankedMutex::new(None), answered: Condvar::new() });
         waiting.waiters.push(Arc::clone(&waiter));
-        Ok(waiter)
+        Queued::Waits(waiter)
     }
 
     /// The batches to be committed next. `share`: the most bytes of a batch beside what is in the queue.
@@ -180,32 +218,48 @@ impl CommitQueue {
             .unwrap_or(waiting.waiters.len())
             .max(1)
             .min(waiting.waiters.len());
-        waiting.waiters.drain(..end).collect()
+        let group = waiting.waiters.drain(..end).collect();
+        waiting.lead(group)
     }
 
-    /// Whether both syncs and commits wait.
-    pub fn is_mixed(&self) -> bool {
-        let waiting = self.inner.lock();
-        let syncs = waiting.waiters.iter().filter(|waiter| waiter.pending.is_sync()).count();
-        syncs > 0 && syncs < waiting.waiters.len()
-    }
-
-    /// The syncs that wait.
+    /// The syncs that wait, to be committed next.
     pub fn take_syncs(&self) -> Vec<Arc<Waiter>> {
         let mut waiting = self.inner.lock();
         let all = std::mem::take(&mut waiting.waiters).into_iter();
         let (syncs, others) = all.partition(|waiter| waiter.pending.is_sync());
         waiting.waiters = others;
-        syncs
+        waiting.lead(syncs)
+    }
+
+    /// Has the syncs go on alone that wait, or are in a group with others; but for one that is to lead.
+    pub fn send_syncs_alone(&self) {
+        let mut waiting = self.inner.lock();
+        let all = std::mem::take(&mut waiting.waiters).into_iter();
+        let (mut alone, others): (Vec<_>, _) =
+            all.partition(|waiter| waiter.pending.is_sync() && !waiting.is_told_to_lead(waiter));
+        waiting.waiters = others;
+        alone.append(&mut waiting.syncs);
+        alone.iter().for_each(|waiter| waiter.give(Answer::Alone));
+    }
+
+    /// How many syncs are in a group with others.
+    #[cfg(test)]
+    pub fn syncs_in_group(&self) -> usize {
+        self.inner.lock().syncs.len()
     }
 
     /// Hands the lead on. The next leader starts while this one still answers its group.
     fn hand_on(&self) {
         let mut waiting = self.inner.lock();
-        match waiting.waiters.first() {
+        waiting.syncs.clear();
+        let mut commits = waiting.waiters.iter().filter(|waiter| !waiter.pending.is_sync());
+        // A thread that syncs leads syncs only.
+        let next = commits.next().or_else(|| waiting.waiters.first()).cloned();
+        match &next {
             Some(next) => next.give(Answer::Lead),
             None => waiting.has_leader = false,
         }
+        waiting.told_to_lead = next;
     }
 }
 
@@ -221,8 +275,9 @@ mod tests {
         {
             let queue = CommitQueue::default();
             let pending = || PendingBatch::new(vec![0; len], 1, Durability::Immediate);
-            assert!(queue.wait_or_lead(pending()).is_err(), "the first leads");
-            (0..8).for_each(|_| assert!(queue.wait_or_lead(pending()).is_ok()));
+            let turn = TurnHolder::default();
+            assert!(matches!(queue.wait_or_lead(pending(), &turn), Queued::Leads(_)));
+            (0..8).for_each(|_| assert!(matches!(queue.wait_or_lead(pending(), &turn), Queued::Waits(_))));
             assert_eq!(queue.take_group(false, share).len(), expected, "{len} bytes each");
         }
     }

@@ -41,11 +41,6 @@ impl TurnHolder {
         thread != 0 && thread != THREAD.with(|thread| *thread)
     }
 
-    /// Whether any thread has it, or has asked for it. The caller holds the log.
-    pub fn is_wanted(&self) -> bool {
-        self.next_ticket.load(Relaxed) != self.served.load(Relaxed)
-    }
-
     /// Asks for the turn. The caller holds the log.
     pub fn ticket(&self) -> u64 {
         self.next_ticket.fetch_add(1, Relaxed)

@@ -164,7 +164,9 @@ impl CommitPipeline {
         guard.as_ref().ok_or(Error::Closed)?;
         turn.begin();
         drop(guard);
-        Ok(Turn { pipeline: Some(self) })
+        let taken = Turn { pipeline: Some(self) };
+        self.queues.durable.send_syncs_alone();
+        Ok(taken)
     }
 
     fn end_turn(&self) {

@@ -108,6 +108,24 @@ mod tests {
         db.check().unwrap();
     }
 
+    /// It needed as much space as all records take, since nothing of what it had copied became free before its end.
+    #[test]
+    fn a_compaction_that_encrypts_anew_needs_little_space() {
+        let volume = Simulated::new(1);
+        let builder = Database::builder().memory(4 << 20).segment_span(1 << 20).background_threads(0);
+        let builder = builder.encryption_key(EncryptionKey::from_bytes([1; 32]));
+        let db = builder.open_on(Arc::new(volume.clone())).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        keyspace.ingest((0..1200u32).map(|number| (number.to_be_bytes(), vec![7; 16 << 10]))).unwrap();
+        db.compact().unwrap();
+        let live = db.handle.engine.state.load().version.live_bytes();
+        db.change_encryption_key(&EncryptionKey::from_bytes([2; 32])).unwrap();
+        volume.set_capacity(volume.used() + live / 3);
+        db.compact().unwrap();
+        assert_eq!(nodes_of_keys(&db).keys().copied().collect::<Vec<_>>(), [2]);
+        assert_eq!(keyspace.iter().filter(Result::is_ok).count(), 1200);
+    }
+
     /// Whoever changes a node can see to it that its checksum is right. Copying it to another place notices, and harms nothing else.
     #[test]
     fn a_forged_node_is_left_where_it_is() {

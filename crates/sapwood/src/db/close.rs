@@ -9,6 +9,7 @@
 use crate::commit::log::Log;
 use crate::db::engine::Engine;
 use crate::error::{Error, Result};
+use crate::reserve::Work;
 use std::time::Duration;
 
 impl Engine {
@@ -20,6 +21,8 @@ impl Engine {
         let result = self.writer().close_behind(|| {
             let result = synced.and_then(|()| self.close_log());
             *self.commits.log_at_rest() = None;
+            // Those that wait for a turn, perhaps of this thread, find the log gone.
+            self.commits.queues.blocker_ended.notify_all();
             result
         });
         self.publisher.close();
@@ -51,8 +54,8 @@ impl Engine {
         self.health.check_writable()?;
         let mut guard = self.commits.log_at_rest();
         let Some(mut log) = guard.take() else { return Ok(()) };
-        // Another thread may have committed since; from here on its commits are refused.
-        self.space.with_kept_space(|| log.wal.sync_for_rest())?;
+        // Another thread may have committed since; from here on its commits are refused. As when a queue is frozen, the reserve has space for what waits in memory.
+        self.space.with_space_for(Work::NextLog, || log.wal.sync_for_rest(), || true)?;
         self.commits.note_durable(log.next_seq - 1);
         // The header of the next generation says how far this one reaches, and CURRENT how far the manifest
         // does. If that is refused, both are as after a crash: complete, but without the mark.
@@ -80,10 +83,42 @@ impl Engine {
 mod tests {
     use crate::flow::memory::Need;
     use crate::version::current::Current;
-    use crate::{Database, Error};
+    use crate::{Database, Durability, Error};
     use psync::Simulated;
     use std::sync::Arc;
     use std::time::Duration;
+
+    /// What waits in memory was thrown away, though a flush would have had the reserve for it.
+    #[test]
+    fn commits_without_durability_survive_closing_on_a_full_disk() {
+        for threads in [0, 1] {
+            let volume = Simulated::new(1);
+            let open = |volume: &Simulated| {
+                let db = Database::builder().memory(4 << 20).background_threads(threads);
+                db.open_on(Arc::new(volume.clone())).unwrap()
+            };
+            let db = open(&volume);
+            let keyspace = db.keyspace("main").unwrap();
+            let put = |number: u32, len: usize, durability| {
+                let mut batch = db.batch();
+                batch.insert(&keyspace, number.to_be_bytes(), vec![7; len]);
+                batch.durability(durability).commit()
+            };
+            put(0, 100, Durability::Immediate).unwrap();
+            volume.set_capacity(volume.used());
+            // Until there is no room in the log's file either.
+            let durable = (1..).find(|number| put(*number, 20_000, Durability::Immediate).is_err()).unwrap();
+            let waiting = durable..durable + 3;
+            waiting.clone().for_each(|number| put(number, 100, Durability::None).unwrap());
+            drop(keyspace);
+            db.close().unwrap();
+            volume.set_capacity(u64::MAX);
+            let keyspace = open(&volume.crash()).keyspace("main").unwrap();
+            for number in 0..waiting.end {
+                assert!(keyspace.contains(number.to_be_bytes()).unwrap(), "{number} with {threads} threads");
+            }
+        }
+    }
 
     /// Another thread's sync of nodes failed after the end had been marked: the next writer went on as if all were durable.
     #[test]

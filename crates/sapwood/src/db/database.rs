@@ -549,10 +549,11 @@ impl Handle {
         }
         // Commits must be durable; giving back space can wait. `engine.close()` below returns the log's error,
         // if any.
-        let _ = self.engine.commits.sync();
-        // If this fails, the log has it all the same.
+        let synced = self.engine.commits.sync();
+        // If this fails, the log has it all the same; but for what waits in memory, for which there was no space: a flush has the reserve.
         if self.engine.health.check_writable().is_ok()
-            && waits_for_space(&self.engine.state, &self.engine.pager)
+            && (synced.is_err_and(|error| error.is_disk_full())
+                || waits_for_space(&self.engine.state, &self.engine.pager))
         {
             let _ = self.engine.flush_inline();
         }

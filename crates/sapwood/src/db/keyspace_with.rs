@@ -210,10 +210,16 @@ mod tests {
                 keyspace.insert((round * 200 + number).to_be_bytes(), "new").unwrap();
                 other.insert(number.to_be_bytes(), value(round)).unwrap();
             }
-            let _ = db.flush();
+            // Such changes are appended to log areas, and no leaf is read.
+            db.flush().unwrap();
         }
         let _ = db.compact();
         other.insert("goes on", "1").unwrap();
+        // A flush that has to read such a leaf does not get on, and neither does writing.
+        keyspace.remove_range(4990u32.to_be_bytes()..4999u32.to_be_bytes()).unwrap();
+        let refused = db.flush();
+        assert!(matches!(&refused, Err(Error::BadOption { option: "compression", .. })), "{refused:?}");
+        assert!(matches!(other.insert("goes on", "2"), Err(Error::Poisoned { .. })));
         drop((keyspace, other));
         let _ = db.close();
         let image = volume.crash();
@@ -223,7 +229,11 @@ mod tests {
         assert!(matches!(&refused, Err(Error::BadOption { option: "compression", .. })), "{refused:?}");
         WITHOUT_ZSTD.set(false);
         assert!(repair().unwrap().damage.is_empty());
-        assert!(open(&volume).keyspace("main").unwrap().get(4999u32.to_be_bytes()).unwrap().is_some());
+        let db = open(&volume);
+        let keyspace = db.keyspace("main").unwrap();
+        assert!(keyspace.get(4999u32.to_be_bytes()).unwrap().is_some());
+        assert!(keyspace.get(4998u32.to_be_bytes()).unwrap().is_none());
+        db.flush().unwrap();
     }
 
     #[test]

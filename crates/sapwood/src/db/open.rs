@@ -295,6 +295,8 @@ fn start(
     } else {
         find_kept(&engine, low);
     }
+    // They keep all space that the flushes from here on make free.
+    drop((version, replayed));
     if !is_whole {
         // What was rewritten is begun, and the flush needs the manifest to say so.
         let newest = Some(tail.ends_in).filter(|newest| *newest > high);

@@ -177,8 +177,10 @@ impl Future for Pending {
         if let Some(result) = now.result.clone() {
             return Poll::Ready(result);
         }
-        now.waker = Some(context.waker().clone());
+        let before = now.waker.replace(context.waker().clone());
         drop(now);
+        // Without the lock: it is code of the user.
+        drop(before);
         if !is_first {
             return Poll::Pending;
         }

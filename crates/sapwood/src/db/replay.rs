@@ -16,6 +16,7 @@
 //! 4. The log continues what is in the trees: its first record that is not there is the next one, and it reaches at
 //!    least as far. Otherwise files of several times, or of a disk that lied about a sync, have come together.
 
+use crate::current_state::CurrentState;
 use crate::database_id::DatabaseId;
 use crate::db::engine::Engine;
 use crate::db::options::REPLAYED_MAX;
@@ -62,12 +63,11 @@ pub(crate) fn replay(
     [low, high]: [u64; 2],
     overflow: Overflow,
 ) -> Result<Replay> {
-    let version = Arc::clone(&engine.state.load().version);
     let queues = Queues { engine: Arc::clone(engine), overflow, generation: 0 };
     // If everything must happen in one order, there is only one thread; and a flush has threads of its own.
     let may_deliver_beside = engine.pool.has_threads() && overflow == Overflow::Left;
     let mut feed = Feed {
-        version: &version,
+        state: &engine.state,
         from: engine.state.visible(),
         has_begun: false,
         gathered: Gathered::default(),
@@ -195,8 +195,9 @@ struct Gathered {
 }
 
 /// Takes records from the log.
-struct Feed<'v> {
-    version: &'v Version,
+struct Feed<'e> {
+    /// A version would keep all space that flushes make free meanwhile.
+    state: &'e CurrentState,
     /// Operations up to this one are already visible.
     from: SeqNo,
     has_begun: bool,
@@ -215,7 +216,7 @@ impl Feed<'_> {
         if !std::mem::replace(&mut self.has_begun, true) && first_seq != self.from + 1 {
             return Err(not_continued(generation, "a record of the log", self.from + 1, first_seq));
         }
-        check_record(self.version, record)?;
+        check_record(&self.state.load().version, record)?;
         let Gathered { generation: last, body, .. } = &self.gathered;
         if !body.is_empty() && (generation != *last || body.len() + record.body.len() > PORTION) {
             self.send_gathered()?;

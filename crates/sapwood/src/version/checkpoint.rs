@@ -6,6 +6,7 @@
 //!    has not returned yet.
 
 use crate::compression::Compression;
+use crate::expiring_bytes::ExpiringBytes;
 use crate::log_area::LogArea;
 use crate::operation::KeyspaceId;
 use crate::storage::dictionary::Dictionaries;
@@ -15,8 +16,8 @@ use crate::version::edit::{Edit, NODE_IN_EDIT, NewRun, TreeName};
 use crate::version::{Tree, Version};
 use std::sync::Arc;
 
-/// Addresses in one edit of a checkpoint; these take 64 KiB of memory on the way to the manifest. So many trees take ten
-/// times as much at most ([`TREE`]). An edit of log areas ends with the area that makes it as long; with that area's hashes it can be 1 MiB and more.
+/// Addresses in one edit of a checkpoint; these take 64 KiB of memory on the way to the manifest. So many segments take four times as much at most, and
+/// so many trees ten times ([`TREE`]). An edit of log areas ends with the area that makes it as long; with that area's hashes it can be 1 MiB and more.
 const PORTION: usize = 2 << 10;
 
 /// Bytes that names and metadata of trees in one edit take at most, for each of the trees that it could have: the longest name fits, and
@@ -27,6 +28,8 @@ const TREE: usize = 320;
 pub(crate) struct Checkpoint {
     portion: usize,
     first: Option<Edit>,
+    /// Number, first granule, bytes used, and what expires of them.
+    segments: std::vec::IntoIter<(u64, u32, u64, ExpiringBytes)>,
     trees: Box<dyn Iterator<Item = (KeyspaceId, Tree)> + Send>,
     dropped: Box<dyn Iterator<Item = (KeyspaceId, Tree)> + Send>,
     dictionaries: Dictionaries,
@@ -40,10 +43,10 @@ impl Checkpoint {
         Self::in_portions(version, PORTION)
     }
 
-    /// A checkpoint in edits of `portion` trees or addresses each, or of log areas until they are at least as long (an
+    /// A checkpoint in edits of `portion` segments, trees or addresses each, or of log areas until they are at least as long (an
     /// area is not divided). All edits together are as long as the mapping table.
     pub fn in_portions(version: &Version, portion: usize) -> Self {
-        let mut first = Edit {
+        let first = Edit {
             wal_low: Some(version.wal_low),
             wal_high: Some(version.wal_high),
             flushed_seq: Some(version.flushed_seq),
@@ -53,13 +56,11 @@ impl Checkpoint {
             oldest_key: (version.oldest_key > 0).then_some(version.oldest_key),
             ..Edit::default()
         };
-        for entry in version.segments.iter() {
-            first.segments.push((entry.segment.number, entry.segment.start));
-            first.used.push((entry.segment.number, entry.used));
-            if !entry.expiring.is_empty() {
-                first.expiring.push((entry.segment.number, entry.expiring.clone()));
-            }
-        }
+        let segments = version
+            .segments
+            .iter()
+            .map(|entry| (entry.segment.number, entry.segment.start, entry.used, entry.expiring.clone()));
+        let segments: Vec<_> = segments.collect();
         // Dead segments may be dropped only when all addresses are set.
         let last_keyspace = Some(version.last_keyspace);
         let change_log = version.change_log.as_ref();
@@ -73,6 +74,7 @@ impl Checkpoint {
         Self {
             portion,
             first: Some(first),
+            segments: segments.into_iter(),
             trees: Box::new(version.trees.each_once()),
             dropped: Box::new(version.dropped.each_once()),
             dictionaries: version.segments.dictionaries.clone(),
@@ -80,6 +82,18 @@ impl Checkpoint {
             areas: Box::new(version.logs.told_once()),
             last: Some(last),
         }
+    }
+
+    fn segments(&mut self) -> Option<Edit> {
+        let mut edit = Edit::default();
+        for (number, start, used, expiring) in self.segments.by_ref().take(self.portion) {
+            edit.segments.push((number, start));
+            edit.used.push((number, used));
+            if !expiring.is_empty() {
+                edit.expiring.push((number, expiring));
+            }
+        }
+        (!edit.segments.is_empty()).then_some(edit)
     }
 
     fn trees(&mut self) -> Option<Edit> {
@@ -166,6 +180,7 @@ impl Iterator for Checkpoint {
     fn next(&mut self) -> Option<Edit> {
         let first = self.first.take();
         first
+            .or_else(|| self.segments())
             .or_else(|| self.trees())
             .or_else(|| self.dropped())
             .or_else(|| self.dictionary())
@@ -179,6 +194,8 @@ impl Iterator for Checkpoint {
 mod tests {
     use super::*;
     use crate::storage::compressed::Compressor;
+    use crate::storage::segment::{Segment, SegmentUse};
+    use crate::storage::slots::Slots;
 
     #[test]
     fn checkpoints_keep_durability_and_compression_of_keyspaces() {
@@ -216,6 +233,35 @@ mod tests {
             found.apply(&edit, &mut |_, _| Err("there is no segment")).unwrap();
         }
         assert!(found.trees == version.trees);
+    }
+
+    /// All of them were in one edit: with some hundred thousand of which records expire, it was longer than an edit may be.
+    #[test]
+    fn segments_come_in_portions_too() {
+        let (mut version, slots) = (Version::empty(1 << 20), Arc::new(Slots::default()));
+        let numbers = 0..30_000;
+        let steps = [1, 2, 3, 4, 5, 6, 7, 8].map(|step| (1_800_000_000_000 + step, 1 << 20));
+        let expiring = ExpiringBytes::of_steps(&steps).unwrap();
+        let edit = Edit {
+            segments: numbers.clone().map(|number| (number, 256 * number as u32)).collect(),
+            used: numbers.clone().map(|number| (number, 1 << 19)).collect(),
+            expiring: numbers.map(|number| (number, expiring.clone())).collect(),
+            ..Edit::default()
+        };
+        let mut found = |number, start| Ok(Segment::found(number, start, &slots));
+        version.apply(&edit, &mut found).unwrap();
+        let mut copy = Version::empty(1 << 20);
+        for edit in Checkpoint::of(&version) {
+            let mut bytes = Vec::new();
+            edit.encode(&mut bytes);
+            assert!(bytes.len() < 1 << 20, "{}", bytes.len());
+            copy.apply(&edit, &mut found).unwrap();
+        }
+        let all = |version: &Version| -> Vec<_> {
+            let of = |entry: &SegmentUse| (entry.segment.start, entry.used, entry.expiring.clone());
+            version.segments.iter().map(of).collect()
+        };
+        assert!(all(&copy).len() == 30_000 && all(&copy) == all(&version));
     }
 
     /// All of them were in one edit, which had to be shorter than 64 MiB: with some hundred thousand, none could be written any more.

@@ -2,11 +2,14 @@
 
 use crate::{builder, count, is_alone, key, open, put, scratch};
 use fork::{Fork, fork, waitpid};
+use futures_executor::block_on;
 use psync::{Access, AlignedBuffer, Device, ReadInto, Volume, Write};
 use sapwood::{Error, Result};
+use std::future::Future;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
+use std::task::{Context, Waker};
 
 /// Runs `work` in a child, and returns whether it came to its end and found what it expected. The child shall not run
 /// what else ends a program: other threads of this one had locks.
@@ -86,6 +89,15 @@ fn a_child_that_uses_its_copy_is_told_so() {
     let mut batch = db.batch();
     batch.insert(&keyspace, "visible", "1");
     let mut pending = Some(batch.commit_visible().unwrap());
+    // By now the parent has threads for tasks, which the child has not.
+    let commit = |key: &str| db.batch().insert(&keyspace, key, "1").commit_async();
+    block_on(commit("of a task")).unwrap();
+    let [mut begun, mut dropped] = ["begun", "dropped"].map(|key| {
+        let mut commit = Box::pin(commit(key));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(commit.as_mut().poll(&mut context).is_pending());
+        Some(commit)
+    });
     let told = in_child(|| {
         // By a thread that is the parent's.
         let (sender, receiver) = std::sync::mpsc::channel();
@@ -103,11 +115,16 @@ fn a_child_that_uses_its_copy_is_told_so() {
             && is_refused(db.compact())
             && is_refused(db.sync())
             && is_refused(db.check())
+            && is_refused(block_on(keyspace.multi_get_async([key(0)])))
+            && is_refused(block_on(db.batch().insert(&keyspace, "key", "value").commit_async()))
+            && begun.take().is_some_and(|begun| is_refused(block_on(begun)))
+            && dropped.take().is_some()
             && (0..8).all(|number| other_is_fine(&path.with_extension(number.to_string())))
     });
     assert!(told);
     put(&db, &keyspace, 1).unwrap();
-    keyspace.remove("visible").unwrap();
+    drop((begun, dropped));
+    ["visible", "of a task", "begun", "dropped"].iter().for_each(|key| keyspace.remove(key).unwrap());
     drop((snapshot, keyspace, pending));
     db.close().unwrap();
     assert_eq!(count(&path, 0), 2);

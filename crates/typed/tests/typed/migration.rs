@@ -267,3 +267,47 @@ fn after_a_fault_it_is_wholly_of_one_schema() {
         assert!(ends.olds > 2, "{fault:?} {repeat:?}: {ends:?}");
     }
 }
+
+/// The copy of one that failed stayed until it was tried again; and where it could not be dropped, its keyspace could not be opened.
+#[test]
+fn what_fails_leaves_no_copy_and_nothing_in_the_way() {
+    let db = open(&Arc::new(Simulated::new(1)));
+    old(&db, 3000);
+    let failing = New::new().version(2).migrate_from(Old::new(), |name, year| {
+        if name == "ship 02999" { Err(Error::KeyEmpty) } else { Ok(Some(((year, name), ()))) }
+    });
+    assert!(matches!(db.typed_with("ships", failing), Err(Error::KeyEmpty)));
+    assert_eq!(db.keyspaces(), ["ships"]);
+    // A failed sync: writes are refused, and the copy, if there is one, cannot be dropped.
+    let is_left = (1..20).any(|nth| {
+        let volume = Arc::new(Simulated::new(nth));
+        let db = open(&volume);
+        old(&db, 100);
+        volume.fail_nth(Filter::kinds([psync::OperationKind::Sync]), nth, Fault::Error, Repeat::Sticky);
+        if db.typed_with("ships", by_year()).is_ok() {
+            return false;
+        }
+        assert_eq!(db.typed::<String, u16>("ships").unwrap().count(..).unwrap(), 100);
+        db.keyspaces().len() == 2
+    });
+    assert!(is_left, "none failed behind the creation of the copy");
+}
+
+/// One lock of all databases was held while records were changed.
+#[test]
+fn other_threads_may_open_keyspaces_while_one_is_migrated() {
+    let (db, other) = (open(&Arc::new(Simulated::new(1))), open(&Arc::new(Simulated::new(2))));
+    old(&db, 10);
+    let (send, receive) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let new = New::new().version(2).migrate_from(Old::new(), move |name, year| {
+            std::thread::scope(|scope| {
+                scope.spawn(|| other.typed::<u8, u8>("others").map(drop)).join().expect("it ends")
+            })?;
+            Ok(Some(((year, name), ())))
+        });
+        _ = send.send(db.typed_with("ships", new).map(|ships| ships.count(..)));
+    });
+    let count = receive.recv_timeout(Duration::from_secs(60)).expect("it ends").unwrap();
+    assert_eq!(count.unwrap(), 10);
+}

@@ -11,6 +11,7 @@ use crate::db::snapshot::Snapshot;
 use crate::durability::Durability;
 use crate::error::Result;
 use crate::operation::SeqNo;
+use crate::pool::caught;
 use crate::value::Value;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -194,6 +195,11 @@ pub(crate) fn begin_commit(
     commit: impl FnOnce(&CommitPipeline, Durability) -> Result<()> + Send + 'static,
 ) -> Stage<()> {
     let commits = Arc::clone(&handle.engine.commits);
+    let name = "a commit of a task";
+    if commits.queues.turn.is_mine() {
+        // Another thread would wait for the turn, and the one that has it perhaps for this future.
+        return Stage::ready(caught(name, || commit(&commits, durability)));
+    }
     let waits = Arc::clone(&commits);
     // What it is to wait for until it is durable.
     let work = move || match durability {
@@ -206,5 +212,5 @@ pub(crate) fn begin_commit(
         Ok(Some(seq)) => waits.on_durable_or_flushed(seq, Box::new(|durable| giver.give(durable))),
         done => giver.give(done.map(drop)),
     };
-    Stage::work_and(&handle.engine.tasks.writers, "a commit of a task", work, tell)
+    Stage::work_and(&handle.engine.tasks.writers, name, work, tell)
 }

@@ -4,6 +4,7 @@ use crate::answer::{Answer, Giver};
 use crate::db::database::Handle;
 use crate::db::keyspace::Keyspace;
 use crate::error::Result;
+use crate::health::Health;
 use crate::pool::{Behind, Pool, Task, caught};
 use crate::value::{Key, Value};
 use std::pin::Pin;
@@ -37,7 +38,7 @@ pub struct Waiting<T> {
 
 /// Whose future it is.
 pub(crate) enum Host {
-    Database(#[expect(dead_code, reason = "it is only held")] Arc<Handle>),
+    Database(Arc<Handle>),
     /// Names itself in errors.
     Keyspace(Keyspace),
     /// The same of one record, whose key is named too.
@@ -117,10 +118,40 @@ impl Waiting<Option<Value>> {
     }
 }
 
+impl Host {
+    fn health(&self) -> &Health {
+        match self {
+            Self::Database(handle) => &handle.engine.health,
+            Self::Keyspace(keyspace) | Self::Record(keyspace, _) => &keyspace.handle().engine.health,
+        }
+    }
+}
+
+impl<T> Waiting<T> {
+    /// Leaves what has begun as it is: in a forked child it is the parent's, and no thread ends it.
+    fn leak(&mut self) {
+        std::mem::forget(std::mem::replace(&mut self.stage, Stage::Over));
+    }
+}
+
+impl<T> Drop for Waiting<T> {
+    fn drop(&mut self) {
+        if self.host.health().is_forked() {
+            self.leak();
+        }
+    }
+}
+
 impl<T> Future for Waiting<T> {
     type Output = Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
+        if let Err(error) = self.host.health().check_process()
+            && !matches!(self.stage, Stage::Over)
+        {
+            self.leak();
+            return Poll::Ready(Err(error));
+        }
         if matches!(self.stage, Stage::New(_))
             && let Stage::New(begin) = std::mem::replace(&mut self.stage, Stage::Over)
         {

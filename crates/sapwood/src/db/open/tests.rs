@@ -506,3 +506,26 @@ fn space_that_cannot_be_given_back_keeps_nobody_from_opening() {
         assert_eq!((db.check().unwrap().records, found.fired()), (5000, 1));
     }
 }
+
+/// The version that was opened was held while the log was flushed, and with it all space that the flushes freed.
+#[test]
+fn flushes_of_an_opening_write_where_those_before_have_freed_space() {
+    let volume = Simulated::new(1);
+    let db = options(128 << 20, 0).open_on(Arc::new(volume.clone())).unwrap();
+    let keyspace = db.keyspace("main").unwrap();
+    let value = |byte| vec![byte; 16 << 10];
+    keyspace.ingest((0..1200).map(|number| (name(number), value(7)))).unwrap();
+    db.compact().unwrap();
+    let live = db.handle.engine.state.load().version.live_bytes();
+    (0..1200).for_each(|number| keyspace.insert(name(number), value(8)).unwrap());
+    assert_eq!(db.stats().writes.flushes, 0, "all are in the log");
+    let volume = volume.crash();
+    let db = options(4 << 20, 0).open_on(Arc::new(volume.clone())).unwrap();
+    assert!(db.stats().writes.flushes > 3);
+    let engine = &db.handle.engine;
+    let len = engine.volume.len(engine.data).unwrap();
+    assert!(len < live * 3 / 2, "{len} bytes for {live}");
+    let keyspace = db.keyspace("main").unwrap();
+    assert!(keyspace.iter().all(|record| record.unwrap().1 == value(8)));
+    assert_eq!(keyspace.iter().count(), 1200);
+}

@@ -45,6 +45,12 @@ pub(super) struct Written {
     has_operands: bool,
 }
 
+impl Written {
+    fn is_empty(&self) -> bool {
+        self.changes.is_empty() && self.removed.len() == 0
+    }
+}
+
 /// A place in a transaction to which it can be rolled back. Made by
 /// [`Transaction::savepoint`](crate::Transaction::savepoint).
 ///
@@ -229,6 +235,7 @@ impl Writes {
     pub fn roll_back_to(&mut self, savepoint: Savepoint) -> Result<()> {
         let level = self.level_of(savepoint)?;
         for Level { undo, removed, .. } in self.levels.drain(level..).rev() {
+            let mut touched: Vec<KeyspaceId> = removed.keys().copied().collect();
             for (keyspace, before) in removed {
                 let written = Arc::make_mut(self.keyspaces.entry(keyspace).or_default());
                 let (now, then) = (written.removed.bytes(), before.bytes());
@@ -249,6 +256,15 @@ impl Writes {
                 match before {
                     Some(before) => self.count += usize::from(written.changes.insert(key, before).is_none()),
                     None => self.count -= usize::from(written.changes.remove(&key).is_some()),
+                }
+                if touched.last() != Some(&keyspace) {
+                    touched.push(keyspace);
+                }
+            }
+            // Those in which nothing is written any more would count for ever.
+            for keyspace in touched {
+                if self.keyspaces.get(&keyspace).is_some_and(|written| written.is_empty()) {
+                    self.keyspaces.remove(&keyspace);
                 }
             }
         }
@@ -396,6 +412,7 @@ mod tests {
                     Step::RollBack(_) | Step::Release(_) | Step::RemoveRange(..) => {}
                 }
                 prop_assert_eq!(content(&writes), model.clone());
+                prop_assert_eq!(writes.keyspaces.is_empty(), model == Content::default());
                 for key in 0..8 {
                     let expected = model.1.get(&vec![key]).cloned();
                     let expected = expected.or_else(|| model.0.contains(&key).then_some(None));
@@ -445,5 +462,19 @@ mod tests {
         assert!(writes.remove_range(range(KeyspaceId(2000))).is_err());
         writes.remove_range(range(KeyspaceId(7))).unwrap();
         assert_eq!(writes.keyspaces.len(), written);
+    }
+
+    /// Nothing was written any more, and for that there was no room.
+    #[test]
+    fn keyspaces_whose_writes_were_taken_back_do_not_count() {
+        let mut writes = Writes::new(WritesMax { encoded: 1 << 20, memory: 100 << 10 });
+        for keyspace in (0..1000).map(KeyspaceId) {
+            let mark = writes.savepoint();
+            writes.write(keyspace, b"key", Some(b"value")).unwrap();
+            writes.remove_range(KeyRange { keyspace, from: b"a", to: None }).unwrap();
+            writes.roll_back_to(mark).unwrap();
+            writes.release(mark).unwrap();
+        }
+        assert!(writes.is_empty() && writes.memory == 0 && writes.encoded == 0);
     }
 }

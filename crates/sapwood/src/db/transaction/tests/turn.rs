@@ -1,6 +1,8 @@
 //! Transactions that are repeated, and the turn that they take.
 
 use super::{open, put};
+use crate::commit::queue::{Lead, PendingBatch, Queued};
+use crate::commit::turn::TurnHolder;
 use crate::{Database, Durability, Error};
 use psync::Simulated;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -259,4 +261,109 @@ fn a_flush_of_nothing_waits_for_no_leader_that_waits_for_the_turn() {
         leader.join().unwrap().unwrap();
         assert!(is_done, "it waits for the turn");
     });
+}
+
+/// A sync slept behind a leader that had its group before the turn began, and then waited for its end.
+#[test]
+fn no_sync_waits_for_a_turn_behind_a_leader_that_was_there_before() {
+    for is_in_group in [false, true] {
+        let (db, keyspace) = open();
+        let (engine, queue) = (&db.handle.engine, &db.handle.engine.commits.queues.durable);
+        std::thread::scope(|scope| {
+            let first = is_in_group.then(|| {
+                let sync = PendingBatch::new(Vec::new(), 0, Durability::Immediate);
+                assert!(matches!(queue.wait_or_lead(sync, &TurnHolder::default()), Queued::Leads(_)));
+                Lead::new(queue, Vec::new())
+            });
+            let wait_for = |waiters: usize| {
+                while queue.inner.lock().waiters.len() < waiters {
+                    std::thread::yield_now();
+                }
+            };
+            // Holds a transaction up that has read of the keyspace.
+            let shows = engine.commits.show_ingested(keyspace.id());
+            let mut transaction = db.transaction().unwrap();
+            transaction.get(&keyspace, "k").unwrap();
+            transaction.insert(&keyspace, "durable", "1").unwrap();
+            let sync = is_in_group.then(|| scope.spawn(|| db.sync()));
+            wait_for(usize::from(is_in_group));
+            transaction.durability(Durability::Immediate);
+            let leader = scope.spawn(move || transaction.commit());
+            let sync = sync.unwrap_or_else(|| {
+                while !queue.inner.lock().has_leader {
+                    std::thread::yield_now();
+                }
+                scope.spawn(|| db.sync())
+            });
+            wait_for(1 + usize::from(is_in_group));
+            drop(first);
+            while is_in_group && queue.syncs_in_group() == 0 {
+                std::thread::yield_now();
+            }
+            let turn = engine.commits.take_turn().unwrap();
+            drop(shows);
+            let is_synced = ends_soon(&sync);
+            assert!(!leader.is_finished());
+            drop(turn);
+            sync.join().unwrap().unwrap();
+            leader.join().unwrap().unwrap();
+            assert!(is_synced, "it waits for the turn");
+        });
+    }
+}
+
+/// A thread of the store waited for the turn, whose thread waited for the commit, or for the future that it dropped.
+#[cfg(feature = "async")]
+#[test]
+fn a_commit_of_a_task_within_the_turn_is_of_its_thread() {
+    let db = Database::builder().memory(4 << 20).background_threads(3).open_on(Arc::new(Simulated::new(1)));
+    let db = db.unwrap();
+    let keyspace = db.keyspace("main").unwrap();
+    for is_dropped in [false, true] {
+        let (db, keyspace) = (db.clone(), keyspace.clone());
+        let (send, receive) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let turn = db.handle.engine.commits.take_turn().unwrap();
+            let mut batch = db.batch();
+            batch.insert(&keyspace, format!("dropped: {is_dropped}"), "1");
+            let mut commit = batch.commit_async();
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            let polled = std::future::Future::poll(std::pin::Pin::new(&mut commit), &mut context);
+            if is_dropped {
+                drop(commit);
+            }
+            send.send(matches!(polled, std::task::Poll::Ready(Ok(())))).unwrap();
+            drop(turn);
+        });
+        assert_eq!(receive.recv_timeout(Duration::from_secs(20)), Ok(true), "dropped: {is_dropped}");
+    }
+    assert_eq!(keyspace.iter().count(), 2);
+}
+
+/// Threads that wait for the turn of the one that closes are waited for by it.
+#[test]
+fn closing_within_the_turn_ends() {
+    let db = Database::builder().memory(4 << 20).background_threads(3).open_on(Arc::new(Simulated::new(1)));
+    let db = db.unwrap();
+    let keyspace = db.keyspace("main").unwrap();
+    let engine = Arc::clone(&db.handle.engine);
+    let (send, receive) = std::sync::mpsc::channel();
+    let closing = {
+        let (engine, db) = (Arc::clone(&engine), db.clone());
+        std::thread::spawn(move || {
+            let turn = engine.commits.take_turn().unwrap();
+            // In a thread of the store, which is joined.
+            let begun = engine.pool.submit_detached(move || _ = send.send(keyspace.insert("behind", "1")));
+            assert!(matches!(begun, crate::pool::Begun::Now | crate::pool::Begun::Later));
+            while engine.commits.queues.wanted.load(SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            let closed = db.close();
+            drop(turn);
+            closed
+        })
+    };
+    let answer = receive.recv_timeout(Duration::from_secs(20));
+    assert!(matches!(answer, Ok(Err(Error::Closed))), "{answer:?}");
+    closing.join().unwrap().unwrap();
 }
