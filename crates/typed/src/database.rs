@@ -6,7 +6,7 @@
 use crate::key::TypedKey;
 use crate::keyspace::TypedKeyspace;
 use crate::migration;
-use crate::opening;
+use crate::opening::{self, Turn};
 use crate::schema::{Schema, Stored};
 use crate::value::TypedValue;
 use sapwood::{Database, Error, Keyspace, Result};
@@ -62,7 +62,7 @@ pub trait DatabaseExt {
     ///
     /// # Errors
     /// As [`typed`](Self::typed), and as [`Database::keyspace_with`]; while migrating [`Error::Decode`], those of the function that changes
-    /// the records, and [`Error::Encode`] if two of them get the same key.
+    /// the records, and [`Error::Encode`] if two of them get the same key. That function must not wait for another thread that migrates, or opens a keyspace of this name.
     fn typed_with<K: TypedKey, V: TypedValue>(
         &self,
         name: &str,
@@ -83,44 +83,73 @@ impl DatabaseExt for Database {
         // Keys whose parts cannot follow each other are refused by the compiler here.
         const { _ = K::IS_PREFIX_FREE }
         check_readable::<V>(name)?;
-        let _turn = opening::take_turn(name);
-        // The keyspace can be used as it is, whatever is beside it.
-        let taken_back = migration::take_back(self, name);
-        // What has another schema, or cannot be migrated, keeps its options.
-        let mut keyspace = match self.keyspace_if_exists(name)? {
-            Some(existing) => existing,
-            None => self.keyspace_with(name, schema.options.clone())?,
+        let opened = open(self, name, &mut schema, &opening::take_turn(name), May::Open)?;
+        let opened = match opened {
+            Some(keyspace) => keyspace,
+            None => {
+                let _alone = opening::migrate();
+                // It is looked at again: another thread may have migrated it.
+                let turn = opening::take_turn(name);
+                let expected = schema.stored().to_string();
+                let opened = open(self, name, &mut schema, &turn, May::Migrate)?;
+                let found = "what is being migrated".into();
+                opened.ok_or_else(|| Error::Schema { keyspace: name.into(), found, expected })?
+            }
         };
-        let expected = schema.stored();
-        let metadata = keyspace.metadata()?;
-        let mismatch =
-            |found: String| Error::Schema { keyspace: name.into(), found, expected: expected.to_string() };
-        match Stored::decode(&metadata).map_err(mismatch)? {
-            (Some(found), _) if found == expected => {
-                keyspace = self.keyspace_with(name, schema.options)?;
-            }
-            (Some(found), rest) => {
-                let from = schema.migrations.iter_mut().find(|migration| *migration.older() == found);
-                let Some(migration) = from else { return Err(mismatch(found.to_string())) };
-                taken_back?;
-                let new = (&expected.encode(rest)?[..], schema.options);
-                let migrated = migration::run(self, &keyspace, &mut **migration, new);
-                keyspace = migrated.inspect_err(|_| {
-                    // It has space that others want. What cannot be done now is done when this is called again.
-                    let _ = migration::take_back(self, name);
-                })?;
-            }
-            (None, rest) => {
-                if !schema.adopts && !keyspace.is_empty()? {
-                    return Err(mismatch("records and no schema".into()));
-                }
-                let metadata = expected.encode(rest)?;
-                keyspace = self.keyspace_with(name, schema.options)?;
-                set(&keyspace, &metadata)?;
-            }
-        }
-        Ok(TypedKeyspace::new(self.clone(), keyspace))
+        Ok(TypedKeyspace::new(self.clone(), opened))
     }
+}
+
+/// What a thread may do that has the turn of a name.
+#[derive(PartialEq, Eq)]
+enum May {
+    Open,
+    Migrate,
+}
+
+/// Opens a keyspace. `None`: it is to be migrated, and the thread may not do that now.
+fn open<K: TypedKey, V: TypedValue>(
+    db: &Database,
+    name: &str,
+    schema: &mut Schema<K, V>,
+    turn: &Turn<'_>,
+    may: May,
+) -> Result<Option<Keyspace>> {
+    // The keyspace can be used as it is, whatever is beside it.
+    let taken_back = if turn.is_first() { migration::take_back(db, name) } else { Ok(()) };
+    // What has another schema, or cannot be migrated, keeps its options.
+    let keyspace = match db.keyspace_if_exists(name)? {
+        Some(existing) => existing,
+        None => db.keyspace_with(name, schema.options.clone())?,
+    };
+    let expected = schema.stored();
+    let metadata = keyspace.metadata()?;
+    let mismatch =
+        |found: String| Error::Schema { keyspace: name.into(), found, expected: expected.to_string() };
+    match Stored::decode(&metadata).map_err(mismatch)? {
+        (Some(found), _) if found == expected => {}
+        (Some(found), rest) => {
+            let from = schema.migrations.iter_mut().find(|migration| *migration.older() == found);
+            let Some(migration) = from else { return Err(mismatch(found.to_string())) };
+            taken_back?;
+            // Within its own migration, whose copy is there, it can be opened as it was.
+            if may == May::Open || (!turn.is_first() && migration::has_begun(db, name)) {
+                return Ok(None);
+            }
+            let new = (&expected.encode(rest)?[..], schema.options.clone());
+            return migration::run(db, &keyspace, &mut **migration, new).map(Some);
+        }
+        (None, rest) => {
+            if !schema.adopts && !keyspace.is_empty()? {
+                return Err(mismatch("records and no schema".into()));
+            }
+            let metadata = expected.encode(rest)?;
+            let keyspace = db.keyspace_with(name, schema.options.clone())?;
+            set(&keyspace, &metadata)?;
+            return Ok(Some(keyspace));
+        }
+    }
+    db.keyspace_with(name, schema.options.clone()).map(Some)
 }
 
 /// Refuses values that could be written and never be read: postcard does not say what comes next.

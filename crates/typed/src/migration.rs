@@ -79,13 +79,29 @@ fn copy_name(name: &str) -> String {
     format!("{} ({hash:016x}, migrating)", &name[..end])
 }
 
+/// Whether there is a copy.
+pub(crate) fn has_begun(db: &Database, name: &str) -> bool {
+    db.contains_keyspace(&copy_name(name))
+}
+
+/// Drops the copy of a migration that failed, or panicked: it has space that others want. What cannot be done now is done when the keyspace is opened.
+struct TakesBack<'d> {
+    db: &'d Database,
+    name: &'d str,
+}
+
+impl Drop for TakesBack<'_> {
+    fn drop(&mut self) {
+        let _ = take_back(self.db, self.name);
+    }
+}
+
 /// Takes back what a crash has left of a migration.
 pub(crate) fn take_back(db: &Database, name: &str) -> Result<()> {
-    let copy_name = copy_name(name);
-    if !db.contains_keyspace(&copy_name) {
+    if !has_begun(db, name) {
         return Ok(());
     }
-    db.drop_keyspace(&copy_name).map(|_| ())
+    db.drop_keyspace(&copy_name(name)).map(|_| ())
 }
 
 /// Migrates a keyspace. What has come in its place, and is returned, has these metadata, and these options beside its own.
@@ -98,6 +114,7 @@ pub(crate) fn run<K, V>(
     let (name, copy_name) = (old.name(), copy_name(old.name()));
     let stored = old.options()?;
     let expires = stored.is_expiring();
+    let _unless_replaced = TakesBack { db, name };
     db.keyspace_with(&copy_name, stored)?;
     let copy = db.keyspace_with(&copy_name, options).map_err(|error| match error {
         Error::NoExpiry { .. } => Error::NoExpiry { keyspace: name.into() },

@@ -1,38 +1,39 @@
-//! Who opens which keyspace, so that one thread at a time looks at its schema and sets it.
+//! Who opens which keyspace, so that one thread at a time looks at its schema and sets it; and who migrates.
 //!
-//! Invariant: threads wait for those only that open a keyspace of the same name, in any database; and none waits for itself: a migration may open
-//! others, and its own.
+//! Invariants:
+//! 1. Whoever opens a keyspace waits only for threads that open one of the same name, in any database.
+//! 2. One thread at a time migrates, as its code may open others. It waits for that with no turn of a name, so no two wait for each other.
+//! 3. No thread waits for itself: within a migration it may open others, and its own.
 
+use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
-static OPENING: Opening = Opening { by: Mutex::new(None), over: Condvar::new() };
+/// The threads that open keyspaces, by name.
+static OPENING: Mutex<Option<HashMap<String, ThreadId>>> = Mutex::new(None);
+static OVER: Condvar = Condvar::new();
 
-struct Opening {
-    /// The threads that open keyspaces, by name.
-    by: Mutex<Option<HashMap<String, ThreadId>>>,
-    over: Condvar,
-}
+static MIGRATING: ReentrantMutex<()> = ReentrantMutex::new(());
 
 /// The turn of a thread, until dropped.
 pub(crate) struct Turn<'n> {
-    /// `None` if the thread had it already.
+    /// `None` if the thread had it already: it is migrating what has this name.
     name: Option<&'n str>,
 }
 
-fn lock() -> MutexGuard<'static, Option<HashMap<String, ThreadId>>> {
+fn opening() -> MutexGuard<'static, Option<HashMap<String, ThreadId>>> {
     // No code of others runs under it.
-    OPENING.by.lock().unwrap_or_else(PoisonError::into_inner)
+    OPENING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Waits until no other thread opens a keyspace of this name.
 pub(crate) fn take_turn(name: &str) -> Turn<'_> {
-    let mut by = lock();
+    let mut by = opening();
     loop {
         match by.as_ref().and_then(|by| by.get(name)) {
             Some(thread) if *thread == thread::current().id() => return Turn { name: None },
-            Some(_) => by = OPENING.over.wait(by).unwrap_or_else(PoisonError::into_inner),
+            Some(_) => by = OVER.wait(by).unwrap_or_else(PoisonError::into_inner),
             None => break,
         }
     }
@@ -40,13 +41,25 @@ pub(crate) fn take_turn(name: &str) -> Turn<'_> {
     Turn { name: Some(name) }
 }
 
+/// Waits until no other thread migrates. The caller has no turn of a name, but for those of migrations of its own.
+pub(crate) fn migrate() -> ReentrantMutexGuard<'static, ()> {
+    MIGRATING.lock()
+}
+
+impl Turn<'_> {
+    /// Whether the thread is not within a migration of what has this name.
+    pub fn is_first(&self) -> bool {
+        self.name.is_some()
+    }
+}
+
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         if let Some(name) = self.name {
-            if let Some(by) = lock().as_mut() {
+            if let Some(by) = opening().as_mut() {
                 by.remove(name);
             }
-            OPENING.over.notify_all();
+            OVER.notify_all();
         }
     }
 }

@@ -167,6 +167,8 @@ impl Future for Pending {
         if self.is_durable() {
             return Poll::Ready(Ok(()));
         }
+        // In a forked child no thread tells.
+        self.handle.engine.health.check_process()?;
         let mut is_first = false;
         let polled = self.polled.get_or_insert_with(|| {
             is_first = true;

@@ -138,6 +138,10 @@ impl Segments {
 
     /// Drops segments below `open` that have no live bytes.
     pub fn drop_dead(&mut self, open: u64) {
+        // In each edit of a checkpoint but the last.
+        if open == 0 {
+            return;
+        }
         self.by_number.retain(|entry| entry.live > 0 || entry.segment.number >= open);
         if self.by_number.len() < self.numbers.len() {
             self.numbers = self.by_number.iter().map(|entry| entry.segment.number).collect();

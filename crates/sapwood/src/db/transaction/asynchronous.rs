@@ -59,7 +59,12 @@ impl Database {
                 }
                 if conflicts >= CONFLICTS_MAX && permit.is_none() {
                     let answer = db.handle.engine.tasks.retries.permit();
-                    permit = Some(std::future::poll_fn(|context| answer.poll(context)).await?);
+                    let asked = std::future::poll_fn(|context| {
+                        // In a forked child no thread gives it.
+                        db.handle.engine.health.check_process()?;
+                        answer.poll(context)
+                    });
+                    permit = Some(asked.await?);
                 }
             }
         }
