@@ -32,6 +32,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Operations of clients beside a leader that was replaced and does not know: each key is written by then, and read where it is old.
 const OPERATIONS: usize = 60;
 
+/// Puts, and gets, of a history that tells something.
+const LEAST: usize = 200;
+
 /// Whom a node asks before it answers a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asks {
@@ -50,6 +53,15 @@ pub struct Node {
     pub state: StateReader<KvBatchConfig>,
     volume: Simulated,
     store: Store,
+}
+
+/// Waits until something is so.
+pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        sleep(Duration::from_millis(5)).await;
+    }
 }
 
 impl Node {
@@ -196,6 +208,8 @@ impl Cluster {
             // So that nodes which were away are sent snapshots, too.
             snapshot_policy: SnapshotPolicy::LogsSinceLast(100),
             max_in_snapshot_log_to_keep: 20,
+            // The answer comes when it is installed: if that takes longer on a busy machine, it is sent again, and installed again.
+            install_snapshot_timeout: 60_000,
             ..Config::default()
         };
         let config = Arc::new(config.validate().expect("a configuration"));
@@ -222,11 +236,8 @@ impl Cluster {
             let Node { raft, writer, reads, state, volume, store } = node;
             drop((raft, writer, reads, state));
             // What it still does with snapshots would be seen by its next life, which has the same directory.
-            while let Err(Error::GroupInUse { .. }) =
-                store.group::<KvBatchConfig, _>(1, Batched(KvMachine::new()))
-            {
-                sleep(Duration::from_millis(5)).await;
-            }
+            let group = || store.group::<KvBatchConfig, _>(1, Batched(KvMachine::new()));
+            until("nothing uses its group", || !matches!(group(), Err(Error::GroupInUse { .. }))).await;
             volumes.push((*id, volume.power_loss(seed + id)));
         }
         sleep(Duration::from_millis(100)).await;
@@ -251,15 +262,24 @@ impl Cluster {
         }
     }
 
+    /// Writes by the node that leads, which it returns. On a busy machine another may lead before the answer is there: then it is written again.
+    pub async fn write(&self, command: KvCommand) -> Node {
+        let begin = Instant::now();
+        loop {
+            let leader = self.node(self.leader().await).expect("it runs");
+            if let Ok(Ok(_)) = timeout(LONG, leader.writer.write(command.clone())).await {
+                return leader;
+            }
+            assert!(begin.elapsed() < PATIENCE, "nothing is written");
+        }
+    }
+
     /// Waits until another node leads in place of one that is cut off, and clients have asked both.
     async fn goes_on_without(&self, old: u64) {
         assert_ne!(self.leader().await, old);
         let operations = || self.history.lock().expect("sound").len();
-        let (before, begin) = (operations(), Instant::now());
-        while operations() < before + OPERATIONS {
-            assert!(begin.elapsed() < PATIENCE, "clients do nothing");
-            sleep(Duration::from_millis(5)).await;
-        }
+        let before = operations();
+        until("clients ask on", || operations() >= before + OPERATIONS).await;
     }
 
     pub fn lose(&self, links: &[(u64, u64)]) {
@@ -370,25 +390,30 @@ fn run(asks: Asks, syncs_committed: bool) -> (Vec<Operation>, Vec<Vec<(bytes::By
             .map(|client| tokio::spawn(Arc::clone(&cluster).work(client, Arc::clone(&is_done))))
             .collect();
         troubles(&cluster).await;
+        // However busy the machine is.
+        let is_long = || {
+            let history = cluster.history.lock().expect("sound");
+            let puts = history.iter().filter(|operation| matches!(operation.call, Call::Put { .. })).count();
+            puts > LEAST && history.len() - puts > LEAST
+        };
+        until("there is a history", is_long).await;
         is_done.store(true, SeqCst);
         for client in clients {
             client.await.expect("a client does not panic");
         }
         // Behind whatever was proposed and not waited for, which some node might have applied and another not yet. It writes nothing.
-        let last = loop {
-            let leader = cluster.node(cluster.leader().await).expect("it runs");
-            if let Ok(Ok(_)) = timeout(LONG, leader.writer.write(KvCommand::delete("no key"))).await {
-                break leader.committed().await;
-            }
-        };
+        let last = cluster.write(KvCommand::delete("no key")).await.committed().await;
         let mut records = Vec::new();
         for id in NODES {
             let node = cluster.node(id).expect("it runs");
-            let wait = node.raft.wait(Some(Duration::from_secs(20)));
+            let wait = node.raft.wait(Some(PATIENCE));
             wait.applied_index_at_least(last, "all of it").await.expect("it catches up");
             let found = node.state.scan([], None::<&[u8]>, usize::MAX).expect("reads");
             records.push(found.into_iter().map(|(key, found)| (key, found.value)).collect());
-            node.raft.shutdown().await.expect("it stops");
+        }
+        // Not before: those that lack something need a majority.
+        for id in NODES {
+            cluster.node(id).expect("it runs").raft.shutdown().await.expect("it stops");
         }
         cluster.clear();
         let history = std::mem::take(&mut *cluster.history.lock().expect("sound"));
@@ -401,7 +426,7 @@ fn histories_are_linearizable_and_nodes_end_alike() {
     let (history, records) = run(Asks::Majority, false);
     let (puts, gets) =
         history.iter().partition::<Vec<_>, _>(|operation| matches!(operation.call, Call::Put { .. }));
-    assert!(puts.len() > 200 && gets.len() > 200, "{} puts, {} gets", puts.len(), gets.len());
+    assert!(puts.len() > LEAST && gets.len() > LEAST, "{} puts, {} gets", puts.len(), gets.len());
     assert!(records.iter().all(|found| *found == records[0]), "{records:?}");
     assert_eq!(records[0].len() as u64, KEYS);
     let found: BTreeMap<_, _> = records[0].iter().map(|(key, value)| (&key[..], number(value))).collect();
@@ -417,10 +442,8 @@ fn a_leader_that_comes_back_knows_what_it_acknowledged() {
     runtime.expect("a runtime").block_on(async {
         for round in 0..20u64 {
             let cluster = Cluster::new(Asks::Majority, round % 2 == 0).await;
-            let leader = cluster.node(cluster.leader().await).expect("it runs");
             let value = round.to_string();
-            leader.writer.write(KvCommand::put("key", value.clone())).await.expect("writes");
-            drop(leader);
+            cluster.write(KvCommand::put("key", value.clone())).await;
             cluster.lose_power(&NODES, round).await;
             let leader = cluster.node(cluster.leader().await).expect("it runs");
             let found = leader.state.get("key").expect("reads").map(|found| found.value);
@@ -462,30 +485,26 @@ fn a_leader_that_was_replaced_proposes_again_though_it_was_not_answered() {
         for key in ["first", "second"] {
             let (before, writer) = (last(), cut_off.writer.clone());
             abandoned.push(tokio::spawn(async move { writer.write(KvCommand::put(key, "1")).await }));
-            while last() == before {
-                sleep(Duration::from_millis(5)).await;
-            }
+            until("it is appended", || last() != before).await;
         }
         let new = cluster.leader().await;
         assert_ne!(new, old);
-        let leader = cluster.node(new).expect("it runs");
+        let mut leader = cluster.node(new).expect("it runs");
         for number in 0..400 {
-            let put = KvCommand::put("key", number.to_string());
-            leader.writer.write(put).await.expect("writes");
+            leader = cluster.write(KvCommand::put("key", number.to_string())).await;
         }
-        let purged = leader.raft.wait(Some(Duration::from_secs(10)));
+        let purged = leader.raft.wait(Some(PATIENCE));
         let behind = last().expect("it has entries");
         let is_purged = move |metrics: &openraft::RaftMetrics<u64, BasicNode>| {
             metrics.purged.is_some_and(|purged| purged.index > behind)
         };
         purged.metrics(is_purged, "the log is purged beyond that of the other").await.expect("in time");
         cluster.lose(&[]);
-        let caught_up = cut_off.raft.wait(Some(Duration::from_secs(10)));
+        let caught_up = cut_off.raft.wait(Some(PATIENCE));
         caught_up.applied_index_at_least(Some(behind + 1), "it is sent the snapshot").await.expect("in time");
         // Their callers do not wait for ever.
         abandoned.iter().for_each(|task| task.abort());
-        let written =
-            timeout(Duration::from_secs(5), cut_off.writer.write(KvCommand::put("third", "1"))).await;
+        let written = timeout(PATIENCE, cut_off.writer.write(KvCommand::put("third", "1"))).await;
         // Maybe it leads again.
         _ = written.expect("it is answered, be it refused");
         for id in NODES {
@@ -505,16 +524,15 @@ fn a_node_catches_up_by_a_link_that_takes_one_entry_in_a_heartbeat() {
         let behind = NODES.into_iter().find(|id| *id != old).expect("three nodes");
         let cut = NODES.into_iter().flat_map(|other| [(behind, other), (other, behind)]);
         cluster.lose(&cut.collect::<Vec<_>>());
-        let leader = cluster.node(old).expect("it runs");
+        let mut leader = cluster.node(old).expect("it runs");
         for number in 0..9 {
-            let put = KvCommand::put(format!("key {number}"), vec![0; 200_000]);
-            leader.writer.write(put).await.expect("writes");
+            leader = cluster.write(KvCommand::put(format!("key {number}"), vec![0; 200_000])).await;
         }
         let last = leader.committed().await;
         // One of them takes 24 of 40 milliseconds.
         cluster.speed.store(8 << 20, SeqCst);
         cluster.lose(&[]);
-        let caught_up = cluster.node(behind).expect("it runs").raft.wait(Some(Duration::from_secs(20)));
+        let caught_up = cluster.node(behind).expect("it runs").raft.wait(Some(PATIENCE));
         caught_up.applied_index_at_least(last, "all of it").await.expect("in time");
         for id in NODES {
             cluster.node(id).expect("it runs").raft.shutdown().await.expect("it stops");

@@ -7,7 +7,7 @@ use openraft::{BasicNode, RaftLogReader, RaftSnapshotBuilder, Snapshot};
 use sapwood::psync::Simulated;
 use sapwood_openraft::{Error, KvCommand, KvConfig, KvMachine, LogStore, StateMachine, Store};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
@@ -295,13 +295,13 @@ fn a_node_starts_again_after_a_snapshot_that_was_damaged() {
             || NODES.into_iter().filter(|id| *id != behind).map(|id| cluster.node(id).expect("it runs"));
         let cut: Vec<_> = NODES.iter().flat_map(|other| [(behind, *other), (*other, behind)]).collect();
         cluster.lose(&cut);
-        let (leading, follower) =
+        let (mut leading, follower) =
             (cluster.node(leader).expect("it runs"), cluster.node(behind).expect("it runs"));
         // What was underway when the links were cut may be applied after this, and up to its last entry.
         let had = follower.raft.metrics().borrow().last_applied;
         for number in 0..400 {
             let put = KvCommand::put(format!("key {}", number % 4), vec![number as u8; 300]);
-            leading.writer.write(put).await.expect("writes");
+            leading = cluster.write(put).await;
         }
         let last = follower.raft.metrics().borrow().last_log_index.expect("it has entries");
         let end = leading.committed().await.expect("it has entries");
@@ -330,15 +330,18 @@ fn a_node_starts_again_after_a_snapshot_that_was_damaged() {
         };
         as_it_was.metrics(is_as_it_was, "it is as it was").await.expect("in time");
         drop(follower);
-        let leading = cluster.node(cluster.leader().await).expect("it runs");
-        leading.writer.write(KvCommand::put("key", "then")).await.expect("writes");
-        let index = leading.committed().await;
+        let index = cluster.write(KvCommand::put("key", "then")).await.committed().await;
         for node in others() {
             let applied = node.raft.wait(LONG);
             applied.applied_index_at_least(index, "it has it").await.expect("in time");
-            node.raft.trigger().snapshot().await.expect("it runs");
-            let is_new = move |metrics: &Metrics| metrics.snapshot.map(|last| last.index) >= index;
-            node.raft.wait(LONG).metrics(is_new, "another snapshot").await.expect("in time");
+            let (is_new, begin) =
+                (move |metrics: &Metrics| metrics.snapshot.map(|last| last.index) >= index, Instant::now());
+            // Again, since nothing is begun while another one is being made.
+            while !is_new(&node.raft.metrics().borrow()) {
+                assert!(Some(begin.elapsed()) < LONG, "no other snapshot is made");
+                node.raft.trigger().snapshot().await.expect("it runs");
+                sleep(Duration::from_millis(50)).await;
+            }
         }
         cluster.lose(&[]);
         let mut starts = 0;
@@ -376,14 +379,14 @@ fn a_damaged_file_of_an_encrypted_leader_is_replaced() {
         let behind = NODES.into_iter().find(|id| *id != leader).expect("three nodes");
         let cut: Vec<_> = NODES.iter().flat_map(|other| [(behind, *other), (*other, behind)]).collect();
         cluster.lose(&cut);
-        let leading = cluster.node(leader).expect("it runs");
+        let mut leading = cluster.node(leader).expect("it runs");
         for number in 0..400u64 {
             // Which is not compressed: several blocks of a file.
             let value: Vec<u8> = (0..5000u64)
                 .map(|at| ((at ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8)
                 .collect();
             let put = KvCommand::put(format!("key {}", number % 100), value);
-            leading.writer.write(put).await.expect("writes");
+            leading = cluster.write(put).await;
         }
         let end = leading.committed().await.expect("it has entries");
         let others = || NODES.into_iter().filter(|id| *id != behind);
@@ -399,8 +402,9 @@ fn a_damaged_file_of_an_encrypted_leader_is_replaced() {
         drop(leading);
         cluster.lose(&[]);
         // Either may lead, and each that sends its file stops once.
-        let mut starts = 0;
+        let (mut starts, begin) = (0, Instant::now());
         loop {
+            assert!(begin.elapsed() < 4 * LONG.expect("a time"), "one stays behind");
             let mut is_behind = true;
             for id in NODES {
                 let node = cluster.node(id).expect("it runs");

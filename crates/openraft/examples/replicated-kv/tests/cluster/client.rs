@@ -56,6 +56,11 @@ impl Load {
         Self { shared, tasks }
     }
 
+    /// Operations so far.
+    pub fn operations(&self) -> usize {
+        self.shared.history.lock().expect("not poisoned").len()
+    }
+
     /// Ends, with the history.
     pub async fn end(self) -> Vec<Operation> {
         self.shared.is_done.store(true, SeqCst);

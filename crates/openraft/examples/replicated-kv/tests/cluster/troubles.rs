@@ -3,10 +3,13 @@
 
 use crate::client::Load;
 use crate::history::{Call, Operation, violation, with_last_reads};
-use crate::nodes::Nodes;
+use crate::nodes::{Nodes, until};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
+
+/// Operations of each history, at least, however busy the machine is: all of them together are as many as are judged.
+const OPERATIONS: usize = 200;
 
 #[derive(Clone, Copy, Debug)]
 enum Trouble {
@@ -121,6 +124,7 @@ pub async fn live<T: Copy + Debug>(
         let load = Load::start(&nodes.client, urls, &format!("round-{round}"), clients, seed + round);
         pause(300).await;
         make(nodes, *trouble, &mut next).await;
+        until("there is a history", async || (load.operations() >= OPERATIONS).then_some(())).await;
         let history = load.end().await;
         let count = |f: fn(&&Operation) -> bool| history.iter().filter(f).count();
         let (reads, unknown) = (
