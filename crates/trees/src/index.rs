@@ -98,6 +98,9 @@ pub trait Index {
     fn range(&self, range: Range<Key>) -> Result<Vec<(Key, Value)>>;
 
     /// Brings everything that waits in memory to the device and makes it durable.
+    ///
+    /// After one that failed, or an update that did, a tree that keeps changes in memory refuses everything until it is
+    /// recovered: memory may lack what was on its way, and a retry would prove nothing.
     fn flush(&mut self) -> Result<()>;
 
     /// Reads everything and verifies the system's invariants.

@@ -43,6 +43,7 @@ mod page;
 mod page_use;
 mod queue;
 mod read;
+mod sound;
 mod store;
 mod system;
 mod update;

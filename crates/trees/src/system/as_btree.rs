@@ -13,6 +13,7 @@ use crate::buffer::always_sequential::{AlwaysSequential, Setup};
 use crate::index::{Checked, Contract, Index};
 use crate::read::walk::{Allow, walk};
 use crate::read::{scan, search_many};
+use crate::sound::Sound;
 use crate::store::NodeStore;
 use crate::store::log_recovery::Rule;
 use crate::update::bulk_load::bulk_load;
@@ -125,6 +126,7 @@ pub struct AsTree {
     pio_max: usize,
     contract: Contract,
     events: Events,
+    sound: Sound,
 }
 
 fn setup(options: &AsTreeOptions) -> Result<Setup> {
@@ -142,7 +144,8 @@ impl AsTree {
             AsRecovery::Checkpoint | AsRecovery::ReadAll => Contract::Flush,
             AsRecovery::AsPublished => Contract::Never,
         };
-        Self { nodes, pio_max: options.pio_max.max(1), contract, events: Events::default() }
+        let (events, sound) = (Events::default(), Sound::default());
+        Self { nodes, pio_max: options.pio_max.max(1), contract, events, sound }
     }
 
     /// Writes the nodes of a full buffer one after the other from now on, each with a request of its own, as the loop of the
@@ -219,27 +222,30 @@ impl Index for AsTree {
     }
 
     fn insert(&mut self, key: Key, value: Value) -> Result<()> {
-        single::insert(&mut self.nodes, key, value, &mut self.events)
+        self.sound.work(|| single::insert(&mut self.nodes, key, value, &mut self.events))
     }
 
     fn delete(&mut self, key: Key) -> Result<()> {
-        single::delete(&mut self.nodes, key, &mut self.events).map(|_| ())
+        self.sound.work(|| single::delete(&mut self.nodes, key, &mut self.events)).map(|_| ())
     }
 
     fn search(&self, key: Key) -> Result<Option<Value>> {
+        self.sound.check()?;
         single::search(&self.nodes, key)
     }
 
     fn search_many(&self, keys: &[Key]) -> Result<Vec<Option<Value>>> {
+        self.sound.check()?;
         search_many::search_many(&self.nodes, keys, self.pio_max)
     }
 
     fn range(&self, range: Range<Key>) -> Result<Vec<(Key, Value)>> {
+        self.sound.check()?;
         scan::scan(&self.nodes, range)
     }
 
     fn flush(&mut self) -> Result<()> {
-        self.nodes.sync()
+        self.sound.work(|| self.nodes.sync())
     }
 
     fn check(&self) -> Result<Checked> {

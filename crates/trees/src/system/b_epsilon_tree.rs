@@ -26,6 +26,7 @@ mod node_file;
 use crate::index::{Checked, Contract, Index};
 use crate::page::buffered_node::{BufferedInner, BufferedNode, BufferedShape};
 use crate::page::{Change, Key, Value};
+use crate::sound::Sound;
 use crate::update::in_order::{InOrder, check_fill};
 use crate::{Counters, Error, PageUse, Result};
 use node_file::NodeFile;
@@ -89,7 +90,7 @@ pub struct BEpsilonTree {
     level: u8,
     /// Whether the root has changed since the anchor was written.
     is_dirty: bool,
-    has_failed: bool,
+    sound: Sound,
     retired_max: u64,
     pio_max: usize,
     counted: Counted,
@@ -112,7 +113,7 @@ impl BEpsilonTree {
             root: Arc::new(BufferedNode::Leaf(Vec::new())),
             level: 0,
             is_dirty: true,
-            has_failed: false,
+            sound: Sound::default(),
             retired_max: options.retired_max,
             pio_max: options.pio_max.max(1),
             counted: Counted::default(),
@@ -131,22 +132,12 @@ impl BEpsilonTree {
     }
 
     fn change(&mut self, key: Key, change: Change) -> Result<()> {
-        self.usable()?;
+        self.sound.check()?;
         self.is_dirty = true;
         let done = self
             .apply(key, change)
             .and_then(|()| if self.nodes.retired() > self.retired_max { self.save() } else { Ok(()) });
-        self.has_failed = done.is_err();
-        done
-    }
-
-    fn usable(&self) -> Result<()> {
-        if self.has_failed {
-            return Err(Error::Invalid(
-                "an earlier update failed: recover the tree before it is used".into(),
-            ));
-        }
-        Ok(())
+        self.sound.after(done)
     }
 
     /// Builds the levels above nodes of `level`, each with its least key, until one node is left.
@@ -254,29 +245,28 @@ impl Index for BEpsilonTree {
     }
 
     fn search(&self, key: Key) -> Result<Option<Value>> {
-        self.usable()?;
+        self.sound.check()?;
         self.find(key)
     }
 
     fn search_many(&self, keys: &[Key]) -> Result<Vec<Option<Value>>> {
-        self.usable()?;
+        self.sound.check()?;
         self.find_many(keys)
     }
 
     fn range(&self, range: Range<Key>) -> Result<Vec<(Key, Value)>> {
-        self.usable()?;
+        self.sound.check()?;
         self.scan(range)
     }
 
     fn flush(&mut self) -> Result<()> {
-        self.usable()?;
+        self.sound.check()?;
         let done = if self.is_dirty { self.save() } else { Ok(()) };
-        self.has_failed = done.is_err();
-        done
+        self.sound.after(done)
     }
 
     fn check(&self) -> Result<Checked> {
-        self.usable()?;
+        self.sound.check()?;
         self.verify()
     }
 

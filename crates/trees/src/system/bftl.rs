@@ -14,6 +14,7 @@ use crate::index::{Checked, Contract, Index};
 use crate::page::node::Node;
 use crate::read::walk::{Allow, walk};
 use crate::read::{scan, search_many};
+use crate::sound::Sound;
 use crate::store::NodeStore;
 use crate::store::unit_store::{Scatter, UnitStore};
 use crate::update::bulk_load::bulk_load;
@@ -91,11 +92,13 @@ pub struct Bftl {
     nodes: UnitStore,
     pio_max: usize,
     events: Events,
+    sound: Sound,
 }
 
 impl Bftl {
     fn over(nodes: UnitStore, options: &BftlOptions) -> Self {
-        Self { nodes, pio_max: options.pio_max.max(1), events: Events::default() }
+        let (events, sound) = (Events::default(), Sound::default());
+        Self { nodes, pio_max: options.pio_max.max(1), events, sound }
     }
 
     fn scatter(options: &BftlOptions) -> Scatter {
@@ -178,19 +181,21 @@ impl Index for Bftl {
 
     fn insert(&mut self, key: Key, value: Value) -> Result<()> {
         self.nodes.begin();
-        single::insert(&mut self.nodes, key, value, &mut self.events)
+        self.sound.work(|| single::insert(&mut self.nodes, key, value, &mut self.events))
     }
 
     fn delete(&mut self, key: Key) -> Result<()> {
         self.nodes.begin();
-        single::delete(&mut self.nodes, key, &mut self.events).map(|_| ())
+        self.sound.work(|| single::delete(&mut self.nodes, key, &mut self.events)).map(|_| ())
     }
 
     fn search(&self, key: Key) -> Result<Option<Value>> {
+        self.sound.check()?;
         single::search(self.begin(), key)
     }
 
     fn search_many(&self, keys: &[Key]) -> Result<Vec<Option<Value>>> {
+        self.sound.check()?;
         if self.pio_max > 1 {
             search_many::search_many(self.begin(), keys, self.pio_max)
         } else {
@@ -199,12 +204,13 @@ impl Index for Bftl {
     }
 
     fn range(&self, range: Range<Key>) -> Result<Vec<(Key, Value)>> {
+        self.sound.check()?;
         scan::scan(self.begin(), range)
     }
 
     fn flush(&mut self) -> Result<()> {
         self.nodes.begin();
-        self.nodes.sync()
+        self.sound.work(|| self.nodes.sync())
     }
 
     fn check(&self) -> Result<Checked> {

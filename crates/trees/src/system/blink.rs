@@ -19,6 +19,7 @@ use crate::index::{Checked, Contract, Index};
 use crate::page::NodeId;
 use crate::page::blink_node::{BlinkNode, capacity};
 use crate::page::node::{Inner, Leaf, Node, Shape};
+use crate::sound::Sound;
 use crate::store::Root;
 use crate::store::in_place::InPlaceStore;
 use crate::update::in_order::{InOrder, check_fill};
@@ -64,6 +65,7 @@ pub struct BlinkTree {
     splits: AtomicU64,
     /// How often a reader or writer had to move right.
     moves: AtomicU64,
+    sound: Sound,
 }
 
 impl BlinkTree {
@@ -78,6 +80,7 @@ impl BlinkTree {
             locks: Mutex::default(),
             splits: AtomicU64::new(0),
             moves: AtomicU64::new(0),
+            sound: Sound::default(),
         }
     }
 
@@ -218,15 +221,19 @@ impl BlinkTree {
 
     /// Sets the value of a key.
     pub fn insert(&self, key: Key, value: Value) -> Result<()> {
-        self.change(key, |leaf| {
-            leaf.insert(key, value);
+        self.sound.work(|| {
+            self.change(key, |leaf| {
+                leaf.insert(key, value);
+            })
         })
     }
 
     /// Removes a key.
     pub fn delete(&self, key: Key) -> Result<()> {
-        self.change(key, |leaf| {
-            leaf.remove(key);
+        self.sound.work(|| {
+            self.change(key, |leaf| {
+                leaf.remove(key);
+            })
         })
     }
 
@@ -297,11 +304,13 @@ impl Index for BlinkTree {
     }
 
     fn search(&self, key: Key) -> Result<Option<Value>> {
+        self.sound.check()?;
         let (_, node, _) = self.descend(key, 0)?;
         Ok(node.node.as_leaf()?.get(key))
     }
 
     fn range(&self, range: Range<Key>) -> Result<Vec<(Key, Value)>> {
+        self.sound.check()?;
         let mut found = Vec::new();
         if range.is_empty() {
             return Ok(found);
@@ -318,9 +327,11 @@ impl Index for BlinkTree {
     }
 
     fn flush(&mut self) -> Result<()> {
-        self.nodes.write_all()?;
         let root = *self.root.get_mut();
-        self.nodes.store_mut().sync(root)
+        self.sound.work(|| {
+            self.nodes.write_all()?;
+            self.nodes.store_mut().sync(root)
+        })
     }
 
     fn check(&self) -> Result<Checked> {

@@ -19,6 +19,7 @@ use crate::page::NodeId;
 use crate::page::node::Shape;
 use crate::read::subtree_scan::subtree_scan;
 use crate::read::walk::{Allow, walk};
+use crate::sound::Sound;
 use crate::store::NodeStore;
 use crate::store::flash_nodes::FlashNodes;
 use crate::store::log_page::{self, Operation};
@@ -101,7 +102,7 @@ pub struct CbFlashTree {
     events: Events,
     switches: Switches,
     replayed: u64,
-    failed: bool,
+    sound: Sound,
 }
 
 impl CbFlashTree {
@@ -117,24 +118,15 @@ impl CbFlashTree {
             events: Events::default(),
             switches: Switches::default(),
             replayed: 0,
-            failed: false,
+            sound: Sound::default(),
         }
-    }
-
-    /// An error if an earlier operation failed.
-    fn sound(&self) -> Result<()> {
-        if self.failed {
-            return Err(Error::Invalid("an earlier operation failed: recover the tree first".to_owned()));
-        }
-        Ok(())
     }
 
     /// Does something that may write.
     fn work(&mut self, work: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
-        self.sound()?;
+        self.sound.check()?;
         let done = work(self);
-        self.failed = done.is_err();
-        done
+        self.sound.after(done)
     }
 
     fn nodes(&self) -> Result<&FlashNodes> {
@@ -295,12 +287,12 @@ impl Index for CbFlashTree {
     }
 
     fn search(&self, key: Key) -> Result<Option<Value>> {
-        self.sound()?;
+        self.sound.check()?;
         single::search(&self.cascade, key)
     }
 
     fn range(&self, range: Range<Key>) -> Result<Vec<(Key, Value)>> {
-        self.sound()?;
+        self.sound.check()?;
         subtree_scan(&self.cascade, range)
     }
 

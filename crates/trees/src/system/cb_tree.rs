@@ -22,6 +22,7 @@ use crate::index::{Checked, Contract, Index};
 use crate::page::node::Shape;
 use crate::read::subtree_scan::subtree_scan;
 use crate::read::walk::{Allow, walk};
+use crate::sound::Sound;
 use crate::store::NodeStore;
 use crate::store::in_place::InPlaceStore;
 use crate::store::log_page::LogPage;
@@ -128,6 +129,7 @@ pub struct CbTree {
     events: Events,
     switches: Switches,
     replayed: u64,
+    sound: Sound,
 }
 
 fn create_store(volume: Arc<dyn Volume>, options: &CbTreeOptions) -> Result<Placement> {
@@ -167,6 +169,7 @@ impl CbTree {
             events: Events::default(),
             switches: Switches::default(),
             replayed: 0,
+            sound: Sound::default(),
         }
     }
 
@@ -185,6 +188,13 @@ impl CbTree {
     fn update(&mut self) -> Update<'_> {
         let (events, switches) = (&mut self.events, &mut self.switches);
         Update { cascade: self.cascade.get_mut(), events, switches }
+    }
+
+    /// Logs an operation and does it.
+    fn change(&mut self, key: Key, value: Option<Value>) -> Result<()> {
+        self.sound.check()?;
+        let done = self.log(key, value).and_then(|()| self.apply(key, value));
+        self.sound.after(done)
     }
 
     /// Writes an operation to the log page, if there is one; a full one is emptied by a commit.
@@ -300,16 +310,15 @@ impl Index for CbTree {
     }
 
     fn insert(&mut self, key: Key, value: Value) -> Result<()> {
-        self.log(key, Some(value))?;
-        self.apply(key, Some(value))
+        self.change(key, Some(value))
     }
 
     fn delete(&mut self, key: Key) -> Result<()> {
-        self.log(key, None)?;
-        self.apply(key, None)
+        self.change(key, None)
     }
 
     fn search(&self, key: Key) -> Result<Option<Value>> {
+        self.sound.check()?;
         let mut cascade = self.cascade.lock();
         if self.search_loads && load_if_clean(&mut cascade, key)? {
             let leaf = cascade.path.last().map(|memory| memory.node.as_leaf());
@@ -319,11 +328,14 @@ impl Index for CbTree {
     }
 
     fn range(&self, range: Range<Key>) -> Result<Vec<(Key, Value)>> {
+        self.sound.check()?;
         subtree_scan(&*self.cascade.lock(), range)
     }
 
     fn flush(&mut self) -> Result<()> {
-        self.commit()
+        self.sound.check()?;
+        let done = self.commit();
+        self.sound.after(done)
     }
 
     fn check(&self) -> Result<Checked> {

@@ -21,6 +21,7 @@ use crate::index::{Checked, Contract, Index};
 use crate::log::unit_log::UnitLog;
 use crate::page::run_page::{Entry, RunPage, entries_max};
 use crate::page::{Change, Key, Value};
+use crate::sound::Sound;
 use crate::store::anchor::{Owner, words_max};
 use crate::store::extents::{ExtentFile, NUMBER_MAX};
 use crate::update::in_order::{InOrder, check_fill};
@@ -108,6 +109,8 @@ pub struct FdTreeDetails {
     pub cascades: u64,
     /// Merges of two neighbours.
     pub merges: u64,
+    /// Of them, those into the lowest run: the runs above it hold nothing but fences then.
+    pub lowest_merges: u64,
     /// Times that the lowest run became the next level.
     pub levels_added: u64,
     /// Pages that cascades have read.
@@ -145,6 +148,7 @@ pub struct FdTree {
     runs: Vec<Run>,
     next_number: u64,
     details: FdTreeDetails,
+    sound: Sound,
 }
 
 impl FdTree {
@@ -206,6 +210,7 @@ impl FdTree {
             runs: Vec::new(),
             next_number: 0,
             details: FdTreeDetails::default(),
+            sound: Sound::default(),
         })
     }
 
@@ -261,10 +266,11 @@ impl FdTree {
     }
 
     fn change(&mut self, key: Key, change: Change) -> Result<()> {
+        self.sound.check()?;
         if let Some(log) = &mut self.log {
             log.append(key, change);
             if self.log_each {
-                log.commit()?;
+                self.sound.after(log.commit())?;
             }
         }
         self.head.insert(key, change);
@@ -350,20 +356,24 @@ impl Index for FdTree {
     }
 
     fn search(&self, key: Key) -> Result<Option<Value>> {
+        self.sound.check()?;
         self.find(key)
     }
 
     fn search_many(&self, keys: &[Key]) -> Result<Vec<Option<Value>>> {
+        self.sound.check()?;
         if self.pio_max > 1 { self.find_many(keys) } else { keys.iter().map(|key| self.find(*key)).collect() }
     }
 
     fn range(&self, range: Range<Key>) -> Result<Vec<(Key, Value)>> {
+        self.sound.check()?;
         self.merged(range)
     }
 
     fn flush(&mut self) -> Result<()> {
+        self.sound.check()?;
         match &mut self.log {
-            Some(log) => log.commit(),
+            Some(log) => self.sound.after(log.commit()),
             None if self.head.is_empty() => Ok(()),
             None => self.cascade(),
         }

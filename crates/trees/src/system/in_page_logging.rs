@@ -5,6 +5,7 @@
 use crate::index::{Checked, Contract, Index};
 use crate::page::node::{Leaf, Node};
 use crate::page::{Key, NodeId, Value};
+use crate::sound::Sound;
 use crate::store::collected::Collected;
 use crate::update::bulk_load::{bulk_load, for_each_chunk, share};
 use crate::update::check_blocks::check_blocks;
@@ -13,7 +14,7 @@ use crate::update::logged_nodes::{LoggedNodes, LoggedOptions, Scheme};
 use crate::update::logged_tree;
 use crate::update::rejoin::rejoin;
 use crate::update::single::Events;
-use crate::{Counters, Error, PageUse, Result};
+use crate::{Counters, PageUse, Result};
 use flash::RawFlash;
 use parking_lot::Mutex;
 use std::ops::Range;
@@ -91,18 +92,13 @@ struct State<S> {
     nodes: LoggedNodes<S>,
     events: Events,
     flushes: u64,
-    failed: bool,
+    sound: Sound,
 }
 
 impl<S: Scheme> State<S> {
     /// Does something that may write.
     fn work<T>(&mut self, work: impl FnOnce(&mut LoggedNodes<S>, &mut Events) -> Result<T>) -> Result<T> {
-        if self.failed {
-            return Err(Error::Invalid("an earlier operation failed: recover the tree first".to_owned()));
-        }
-        let done = work(&mut self.nodes, &mut self.events);
-        self.failed = done.is_err();
-        done
+        self.sound.work(|| work(&mut self.nodes, &mut self.events))
     }
 }
 
@@ -118,7 +114,7 @@ impl<S: Scheme> InPageLogging<S> {
             log_reads: options.log_reads,
         };
         let nodes = LoggedNodes::new(flash, &logged)?;
-        let state = State { nodes, events: Events::default(), flushes: 0, failed: false };
+        let state = State { nodes, events: Events::default(), flushes: 0, sound: Sound::default() };
         Ok(Self { state: Mutex::new(state), commit: options.commit })
     }
 

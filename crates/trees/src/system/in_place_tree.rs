@@ -11,6 +11,7 @@ use crate::index::{Checked, Contract, Index};
 use crate::page::node::{Node, Shape};
 use crate::read::walk::{Allow, walk};
 use crate::read::{scan, search_many};
+use crate::sound::Sound;
 use crate::store::NodeStore;
 use crate::store::in_place::InPlaceStore;
 use crate::update::bulk_load::bulk_load;
@@ -49,6 +50,7 @@ pub struct InPlaceTree<O: InPlaceOptions> {
     pub(super) nodes: O::Pool,
     pio_max: usize,
     events: Events,
+    sound: Sound,
 }
 
 #[expect(private_bounds, reason = "which trees of this kind there are is this crate's own affair")]
@@ -57,7 +59,8 @@ impl<O: InPlaceOptions> InPlaceTree<O> {
         let (page_len, keys_max) = options.node();
         let store = store(O::FILE, page_len)?;
         let nodes = options.pool(store, Shape::of_page(page_len).limited(keys_max))?;
-        Ok(Self { nodes, pio_max: options.pio_max().max(1), events: Events::default() })
+        let (events, sound) = (Events::default(), Sound::default());
+        Ok(Self { nodes, pio_max: options.pio_max().max(1), events, sound })
     }
 
     fn empty(volume: Arc<dyn Volume>, options: &O) -> Result<Self> {
@@ -107,27 +110,30 @@ impl<O: InPlaceOptions> Index for InPlaceTree<O> {
     }
 
     fn insert(&mut self, key: Key, value: Value) -> Result<()> {
-        single::insert(&mut self.nodes, key, value, &mut self.events)
+        self.sound.work(|| single::insert(&mut self.nodes, key, value, &mut self.events))
     }
 
     fn delete(&mut self, key: Key) -> Result<()> {
-        single::delete(&mut self.nodes, key, &mut self.events).map(|_| ())
+        self.sound.work(|| single::delete(&mut self.nodes, key, &mut self.events)).map(|_| ())
     }
 
     fn search(&self, key: Key) -> Result<Option<Value>> {
+        self.sound.check()?;
         single::search(&self.nodes, key)
     }
 
     fn search_many(&self, keys: &[Key]) -> Result<Vec<Option<Value>>> {
+        self.sound.check()?;
         search_many::search_many(&self.nodes, keys, self.pio_max)
     }
 
     fn range(&self, range: Range<Key>) -> Result<Vec<(Key, Value)>> {
+        self.sound.check()?;
         scan::scan(&self.nodes, range)
     }
 
     fn flush(&mut self) -> Result<()> {
-        self.nodes.sync()
+        self.sound.work(|| self.nodes.sync())
     }
 
     fn check(&self) -> Result<Checked> {

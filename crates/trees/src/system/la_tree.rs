@@ -20,6 +20,7 @@ use crate::page::{Change, Key, KeyRange, NodeId, Value};
 use crate::read::reach::reach;
 use crate::read::scan;
 use crate::read::walk::{Allow, walk};
+use crate::sound::Sound;
 use crate::store::NodeStore;
 use crate::store::flash_buffers::FlashBuffers;
 use crate::store::in_place::InPlaceStore;
@@ -106,6 +107,7 @@ struct State {
     options: LaTreeOptions,
     events: Events,
     details: LaTreeDetails,
+    sound: Sound,
 }
 
 /// The buffers, and what was in those of roots that are gone: newer than all else, until it is buffered again.
@@ -141,6 +143,7 @@ impl State {
             options: options.clone(),
             events: Events::default(),
             details: LaTreeDetails::default(),
+            sound: Sound::default(),
         }
     }
 
@@ -184,9 +187,10 @@ impl State {
     }
 
     fn change(&mut self, key: Key, change: Change) -> Result<()> {
+        self.sound.check()?;
         let level = self.nodes.root().level + 1;
-        self.deliver(vec![(key, change)], level)?;
-        self.adopt()
+        let done = self.deliver(vec![(key, change)], level).and_then(|()| self.adopt());
+        self.sound.after(done)
     }
 
     /// Brings updates from above level `from` to where they belong next.
@@ -262,6 +266,7 @@ impl State {
     }
 
     fn search(&mut self, key: Key) -> Result<Option<Value>> {
+        self.sound.check()?;
         let root = self.nodes.root();
         let (mut id, mut found) = (root.id, None);
         let mut scanned = Vec::new();
@@ -282,22 +287,29 @@ impl State {
             None => self.nodes.read(id)?.as_leaf()?.get(key),
         };
         if self.options.adaptive {
-            for (id, level) in scanned {
-                let paid = self.buffers.flash.paid(id);
-                if paid > 0 && paid >= self.cost_of_emptying(id, level) {
-                    self.details.emptied_adaptive += 1;
-                    let changes = self.buffers.flash.take(id)?;
-                    self.deliver(changes.into_iter().collect(), level)?;
-                    // Emptying may have changed the nodes on the way: the others have their turn with the next lookup.
-                    break;
-                }
-            }
-            self.adopt()?;
+            let done = self.empty_paid(&scanned);
+            self.sound.after(done)?;
         }
         Ok(value)
     }
 
+    /// Empties the first of these buffers, each of a node and its level, that lookups have paid for.
+    fn empty_paid(&mut self, scanned: &[(NodeId, u8)]) -> Result<()> {
+        for (id, level) in scanned.iter().copied() {
+            let paid = self.buffers.flash.paid(id);
+            if paid > 0 && paid >= self.cost_of_emptying(id, level) {
+                self.details.emptied_adaptive += 1;
+                let changes = self.buffers.flash.take(id)?;
+                self.deliver(changes.into_iter().collect(), level)?;
+                // Emptying may have changed the nodes on the way: the others have their turn with the next lookup.
+                break;
+            }
+        }
+        self.adopt()
+    }
+
     fn range(&self, range: Range<Key>) -> Result<Vec<(Key, Value)>> {
+        self.sound.check()?;
         if range.is_empty() {
             return Ok(Vec::new());
         }
@@ -334,8 +346,10 @@ impl State {
 
     fn flush(&mut self) -> Result<()> {
         // The table of buffers and the tree belong together, but nothing is promised for a loss of power in between.
-        self.buffers.flash.save()?;
-        self.nodes.sync()
+        self.sound.work(|| {
+            self.buffers.flash.save()?;
+            self.nodes.sync()
+        })
     }
 
     fn check(&self) -> Result<Checked> {

@@ -26,6 +26,7 @@ use crate::index::{Checked, Contract, Index};
 use crate::page::filter_page::{FilterPage, blocks_max};
 use crate::page::run_page::entries_max;
 use crate::page::{Change, Key, Value};
+use crate::sound::Sound;
 use crate::store::anchor::{Owner, words_max};
 use crate::store::extents::{ExtentFile, NUMBER_MAX};
 use crate::update::in_order::{InOrder, check_fill};
@@ -112,6 +113,7 @@ pub struct LsmTree {
     merges: u64,
     denied: AtomicU64,
     false_positives: AtomicU64,
+    sound: Sound,
 }
 
 impl LsmTree {
@@ -156,6 +158,7 @@ impl LsmTree {
             merges: 0,
             denied: AtomicU64::new(0),
             false_positives: AtomicU64::new(0),
+            sound: Sound::default(),
         })
     }
 
@@ -211,6 +214,7 @@ impl LsmTree {
     }
 
     fn change(&mut self, key: Key, change: Change) -> Result<()> {
+        self.sound.check()?;
         self.memtable.insert(key, change);
         if self.memtable.len() >= self.memtable_max { self.spill() } else { Ok(()) }
     }
@@ -277,18 +281,22 @@ impl Index for LsmTree {
     }
 
     fn search(&self, key: Key) -> Result<Option<Value>> {
+        self.sound.check()?;
         self.find(key)
     }
 
     fn search_many(&self, keys: &[Key]) -> Result<Vec<Option<Value>>> {
+        self.sound.check()?;
         self.find_many(keys)
     }
 
     fn range(&self, range: Range<Key>) -> Result<Vec<(Key, Value)>> {
+        self.sound.check()?;
         self.merged(range)
     }
 
     fn flush(&mut self) -> Result<()> {
+        self.sound.check()?;
         if self.memtable.is_empty() { Ok(()) } else { self.spill() }
     }
 

@@ -18,6 +18,7 @@ use crate::page::Change;
 use crate::read::reach::reach;
 use crate::read::walk::{Allow, walk};
 use crate::read::{scan, search_many};
+use crate::sound::Sound;
 use crate::store::NodeStore;
 use crate::store::log_recovery::Rule;
 use crate::update::batch::{Nothing, merged, update_leaf};
@@ -81,6 +82,7 @@ pub struct RecordAsTree {
     descends: bool,
     events: Events,
     flushes: u64,
+    sound: Sound,
 }
 
 fn setup(options: &RecordAsTreeOptions) -> Result<Setup> {
@@ -101,6 +103,7 @@ impl RecordAsTree {
             descends: options.descends,
             events: Events::default(),
             flushes: 0,
+            sound: Sound::default(),
         }
     }
 
@@ -109,6 +112,7 @@ impl RecordAsTree {
     }
 
     fn change(&mut self, key: Key, change: Change) -> Result<()> {
+        self.sound.check()?;
         if self.descends {
             single::search(&self.nodes, key)?;
         }
@@ -118,6 +122,11 @@ impl RecordAsTree {
 
     /// Brings everything that waits to the tree, leaf by leaf.
     fn bring_all(&mut self) -> Result<()> {
+        let done = self.bring_each();
+        self.sound.after(done)
+    }
+
+    fn bring_each(&mut self) -> Result<()> {
         while let Some(key) = self.waiting.first_key_value().map(|(key, _)| *key) {
             let reach = reach(&self.nodes, key, 0)?;
             let changes: Vec<(Key, Change)> =
@@ -183,6 +192,7 @@ impl Index for RecordAsTree {
     }
 
     fn search(&self, key: Key) -> Result<Option<Value>> {
+        self.sound.check()?;
         match self.waiting.get(&key) {
             Some(change) => Ok(change.value()),
             None => single::search(&self.nodes, key),
@@ -190,6 +200,7 @@ impl Index for RecordAsTree {
     }
 
     fn search_many(&self, keys: &[Key]) -> Result<Vec<Option<Value>>> {
+        self.sound.check()?;
         let beyond: Vec<Key> = keys.iter().copied().filter(|key| !self.waiting.contains_key(key)).collect();
         let mut found = search_many::search_many(&self.nodes, &beyond, self.pio_max)?.into_iter();
         let value = |key: &Key| match self.waiting.get(key) {
@@ -200,6 +211,7 @@ impl Index for RecordAsTree {
     }
 
     fn range(&self, range: Range<Key>) -> Result<Vec<(Key, Value)>> {
+        self.sound.check()?;
         if range.is_empty() {
             return Ok(Vec::new());
         }
@@ -210,8 +222,9 @@ impl Index for RecordAsTree {
     }
 
     fn flush(&mut self) -> Result<()> {
+        self.sound.check()?;
         self.bring_all()?;
-        self.nodes.sync()
+        self.sound.work(|| self.nodes.sync())
     }
 
     fn check(&self) -> Result<Checked> {

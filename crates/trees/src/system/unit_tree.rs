@@ -15,6 +15,7 @@ use crate::page::{Change, Key, Value};
 use crate::read::reach::reach;
 use crate::read::walk::{Allow, walk};
 use crate::read::{scan, search_many};
+use crate::sound::Sound;
 use crate::store::NodeStore;
 use crate::store::in_place::InPlaceStore;
 use crate::update::batch::{Nothing, merged, update_leaf};
@@ -94,6 +95,7 @@ pub struct UnitTree<V> {
     descends: bool,
     events: Events,
     details: UnitBufferDetails,
+    sound: Sound,
     choice: PhantomData<V>,
 }
 
@@ -107,11 +109,13 @@ impl<V: VictimChoice> UnitTree<V> {
             descends: options.descends,
             events: Events::default(),
             details: UnitBufferDetails::default(),
+            sound: Sound::default(),
             choice: PhantomData,
         })
     }
 
     fn change(&mut self, key: Key, change: Change) -> Result<()> {
+        self.sound.check()?;
         if self.descends {
             single::search(&self.nodes, key)?;
         }
@@ -134,7 +138,7 @@ impl<V: VictimChoice> UnitTree<V> {
     fn commit(&mut self, key: Key) -> Result<u64> {
         let reach = reach(&self.nodes, key, 0)?;
         let changes = self.buffer.take(reach.range);
-        update_leaf(&mut self.nodes, reach, &changes, &mut Nothing, &mut self.events)?;
+        self.sound.work(|| update_leaf(&mut self.nodes, reach, &changes, &mut Nothing, &mut self.events))?;
         Ok(changes.len() as u64)
     }
 
@@ -195,6 +199,7 @@ impl<V: VictimChoice> Index for UnitTree<V> {
     }
 
     fn search(&self, key: Key) -> Result<Option<Value>> {
+        self.sound.check()?;
         match self.buffer.get(key) {
             Some(change) => Ok(change.value()),
             None => single::search(&self.nodes, key),
@@ -202,6 +207,7 @@ impl<V: VictimChoice> Index for UnitTree<V> {
     }
 
     fn search_many(&self, keys: &[Key]) -> Result<Vec<Option<Value>>> {
+        self.sound.check()?;
         let beyond: Vec<Key> = keys.iter().copied().filter(|key| self.buffer.get(*key).is_none()).collect();
         let mut found = search_many::search_many(&self.nodes, &beyond, self.pio_max)?.into_iter();
         let value = |key: &Key| match self.buffer.get(*key) {
@@ -212,6 +218,7 @@ impl<V: VictimChoice> Index for UnitTree<V> {
     }
 
     fn range(&self, range: Range<Key>) -> Result<Vec<(Key, Value)>> {
+        self.sound.check()?;
         if range.is_empty() {
             return Ok(Vec::new());
         }
@@ -221,11 +228,12 @@ impl<V: VictimChoice> Index for UnitTree<V> {
     }
 
     fn flush(&mut self) -> Result<()> {
+        self.sound.check()?;
         while let Some(key) = self.buffer.first_key() {
             self.details.flushed += 1;
             self.commit(key)?;
         }
-        self.nodes.sync()
+        self.sound.work(|| self.nodes.sync())
     }
 
     fn check(&self) -> Result<Checked> {

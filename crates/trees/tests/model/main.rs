@@ -8,6 +8,7 @@ mod blink;
 mod btree;
 mod cb_flash;
 mod cb_tree;
+mod failures;
 mod fd_tree;
 mod in_page_logging;
 mod la_tree;

@@ -30,6 +30,12 @@ impl Source<'_> {
 impl FdTree {
     /// Brings the head tree to the device.
     pub(super) fn cascade(&mut self) -> Result<()> {
+        let done = self.cascade_all();
+        self.sound.after(done)
+    }
+
+    /// Runs and fences do not belong together until it is done.
+    fn cascade_all(&mut self) -> Result<()> {
         let before = self.file.counters();
         let mut upper: Option<Run> = None;
         let mut target = 0;
@@ -142,6 +148,7 @@ impl FdTree {
             }
         }
         self.details.merges += 1;
+        self.details.lowest_merges += u64::from(is_lowest);
         writer.finish(&mut self.file)
     }
 }

@@ -78,6 +78,11 @@ impl LsmTree {
 
     /// Brings the memtable to the device.
     pub(super) fn spill(&mut self) -> Result<()> {
+        let done = self.spill_all();
+        self.sound.after(done)
+    }
+
+    fn spill_all(&mut self) -> Result<()> {
         let target = self.target();
         let merged: Vec<_> = self.levels.iter().take(target + 1).map(|level| level.run).collect();
         let is_last = self.levels.len() <= target + 1;

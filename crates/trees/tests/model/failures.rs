@@ -1,0 +1,212 @@
+//! A write or a sync that fails once, anywhere: no tree on a volume says after it that something is durable which is not, and
+//! none gives another answer than before. On raw flash: `full_flash_is_told_until_the_tree_is_recovered` and its like.
+
+#![allow(clippy::unwrap_used, reason = "a test fails with what it was told")]
+
+use psync::{Fault, OperationKind, Repeat, Simulated, Volume};
+use std::sync::Arc;
+use trees::{
+    AsTree, AsTreeOptions, BEpsilonTree, BEpsilonTreeOptions, BTree, BTreeOptions, BatchedBTree,
+    BatchedBTreeOptions, Bftl, BftlOptions, BlinkOptions, BlinkTree, CbPersistence, CbPlacement, CbTree,
+    CbTreeOptions, Contract, FdTree, FdTreeOptions, HeadLog, Ibsf, IbsfOptions, Index, LaTree, LaTreeOptions,
+    LsmTree, LsmTreeOptions, LuTree, LuTreeOptions, PioOptions, PioTree, RecordAsTree, RecordAsTreeOptions,
+};
+
+/// Insertions before all of them have been brought to the device.
+const FLUSH_EVERY: u64 = 70;
+
+/// Makes one operation of the device fail, each time another one, and says how often something was inserted before.
+fn fails_once<T: Index<Ground = Arc<dyn Volume>>>(options: &T::Options) {
+    let (mut held_max, mut lost) = (0, Vec::new());
+    for kind in [OperationKind::Write, OperationKind::Sync] {
+        // Close to each other at first, then ever further apart: late ones meet trees of several levels.
+        for nth in (1..60).chain((60..900).step_by(31)) {
+            let story = format!("{kind:?} {nth}");
+            let volume = Simulated::new(nth).with_alignment(128);
+            let mut tree = T::create(Arc::new(volume.clone()), options).unwrap();
+            volume.fail_nth(kind, nth, Fault::Error, Repeat::Once);
+            let mut held = Vec::new();
+            // An odd factor: each key once.
+            for (at, key) in (1..4000_u64).map(|at| (at, at * 6_007 % 16_384)) {
+                if tree.insert(key, at).is_err() {
+                    break;
+                }
+                held.push((key, at));
+                if at % FLUSH_EVERY == 0 && tree.flush().is_err() {
+                    break;
+                }
+            }
+            // Some are done less often than others.
+            if volume.fired() == 0 {
+                break;
+            }
+            held_max = held.len().max(held_max);
+            for (key, value) in &held {
+                if let Ok(found) = tree.search(*key)
+                    && found != Some(*value)
+                {
+                    lost.push(format!("{story}: {key} is {found:?} before the tree was recovered"));
+                }
+            }
+            let is_promised = tree.flush().is_ok() || tree.contract() == Contract::EachOperation;
+            drop(tree);
+            if is_promised {
+                let tree = T::recover(Arc::new(volume.power_loss(nth)), options)
+                    .unwrap_or_else(|error| panic!("{story}: {error}"));
+                for (key, value) in &held {
+                    let found = tree.search(*key).unwrap_or_else(|error| panic!("{story}: {error}"));
+                    if found != Some(*value) {
+                        lost.push(format!("{story}: {key} is {found:?} once the tree was recovered"));
+                    }
+                }
+            }
+        }
+    }
+    assert!(held_max > 100, "{held_max}: it failed before there was something to lose");
+    assert!(lost.is_empty(), "{} lost: {:#?}", lost.len(), &lost[..lost.len().min(10)]);
+}
+
+#[test]
+fn as_b_tree() {
+    let tiny = AsTreeOptions {
+        node_len: 256,
+        keys_max: Some(4),
+        slots: 5,
+        sub_file_len: 256 * 32,
+        threshold: 0.3,
+        checkpoint_every: 7,
+        ..AsTreeOptions::default()
+    };
+    fails_once::<AsTree>(&tiny);
+    fails_once::<AsTree>(&AsTreeOptions { slots: 32, checkpoint_every: 0, ..tiny });
+}
+
+#[test]
+fn as_tree_of_records() {
+    fails_once::<RecordAsTree>(&RecordAsTreeOptions {
+        node_len: 256,
+        keys_max: Some(4),
+        records: 7,
+        slots: 5,
+        sub_file_len: 256 * 32,
+        checkpoint_every: 7,
+        ..RecordAsTreeOptions::default()
+    });
+}
+
+#[test]
+fn cb_tree() {
+    for placement in [CbPlacement::OutOfPlace, CbPlacement::InPlace] {
+        for persistence in [CbPersistence::RootGrowth, CbPersistence::LogPage] {
+            if (placement, persistence) == (CbPlacement::InPlace, CbPersistence::LogPage) {
+                continue;
+            }
+            fails_once::<CbTree>(&CbTreeOptions {
+                page_len: 256,
+                keys_max: Some(4),
+                placement,
+                persistence,
+                ..CbTreeOptions::default()
+            });
+        }
+    }
+}
+
+#[test]
+fn ibsf_and_lazy_update_tree() {
+    let frames = 2;
+    let ibsf = IbsfOptions { page_len: 256, units: 9, frames, keys_max: Some(4), ..IbsfOptions::default() };
+    fails_once::<Ibsf>(&ibsf);
+    fails_once::<LuTree>(&LuTreeOptions {
+        page_len: 256,
+        units: 9,
+        frames,
+        keys_max: Some(4),
+        ..LuTreeOptions::default()
+    });
+}
+
+#[test]
+fn b_trees_in_place() {
+    fails_once::<BTree>(&BTreeOptions {
+        page_len: 256,
+        frames: 20,
+        keys_max: Some(4),
+        ..BTreeOptions::default()
+    });
+    fails_once::<BatchedBTree>(&BatchedBTreeOptions {
+        page_len: 256,
+        keys_max: Some(4),
+        slots: 7,
+        ..BatchedBTreeOptions::default()
+    });
+    fails_once::<BlinkTree>(&BlinkOptions { page_len: 256, frames: 20, keys_max: Some(4) });
+}
+
+#[test]
+fn bftl() {
+    fails_once::<Bftl>(&BftlOptions {
+        sector_len: 512,
+        units: 30,
+        keys_max: Some(4),
+        reclaim: true,
+        ..BftlOptions::default()
+    });
+}
+
+#[test]
+fn fd_tree() {
+    for log in [HeadLog::Off, HeadLog::AtFlush, HeadLog::EachOperation] {
+        fails_once::<FdTree>(&FdTreeOptions {
+            page_len: 512,
+            head_pages: 2,
+            ratio: 2,
+            entries_max: Some(4),
+            log,
+            ..FdTreeOptions::default()
+        });
+    }
+}
+
+#[test]
+fn lsm_tree() {
+    fails_once::<LsmTree>(&LsmTreeOptions {
+        page_len: 512,
+        memtable_pages: 3,
+        ratio: 2,
+        entries_max: Some(5),
+        frames: 4,
+        ..LsmTreeOptions::default()
+    });
+}
+
+#[test]
+fn la_tree() {
+    fails_once::<LaTree>(&LaTreeOptions {
+        page_len: 512,
+        buffer_pages: 2,
+        staged: 30,
+        frames: 3,
+        keys_max: Some(4),
+        ..LaTreeOptions::default()
+    });
+}
+
+#[test]
+fn pio_b_tree_and_b_epsilon_tree() {
+    fails_once::<PioTree>(&PioOptions {
+        page_len: 256,
+        queue_pages: 5,
+        frames: 6,
+        fanout_max: Some(4),
+        ..PioOptions::default()
+    });
+    fails_once::<BEpsilonTree>(&BEpsilonTreeOptions {
+        page_len: 512,
+        fanout: Some(4),
+        entries_max: Some(4),
+        retired_max: 20,
+        frames: 5,
+        ..BEpsilonTreeOptions::default()
+    });
+}
