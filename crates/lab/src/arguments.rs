@@ -133,7 +133,8 @@ pub(crate) struct Run {
     /// Directory for the records
     #[arg(long, value_name = "D", default_value = "lab-results")]
     pub results: PathBuf,
-    /// Leave out what has a record there already, by this version on this machine: to go on with a run that was broken off
+    /// Leave out what has a record there already, by this program (it was built before), on this machine, with the same settings: to go on
+    /// with a run that was broken off. Give the same --dir: records do not tell two disks with the same file system apart
     #[arg(long)]
     pub missing: bool,
     /// Also write the records of this run into one file, as a JSON list; - for standard output

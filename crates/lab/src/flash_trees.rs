@@ -281,14 +281,12 @@ impl FlashTree {
         Ok(self.index().flush()?)
     }
 
-    /// Searches as many random keys, all of which are there.
-    pub fn search(&mut self, records: u64) -> Result<()> {
-        let mut random = StdRng::seed_from_u64(0x5ea);
-        for at in 0..records {
+    /// Searches `count` random keys of `records`, all of which are there.
+    pub fn search(&mut self, records: u64, count: u64) -> Result<()> {
+        for (at, key) in drawn(records, count).enumerate() {
             if at % 1024 == 0 && interrupt::pressed() {
                 return Err(Failure::Interrupted);
             }
-            let key = random.random_range(1..=records);
             if self.index().search(key)? != Some(key) {
                 return Err(Failure::CannotRun(format!("{} has lost key {key}", self.approach.name())));
             }
@@ -377,6 +375,12 @@ pub(crate) const EVAPORATED: &str = "free pages lost";
 /// Blocks in use.
 pub(crate) const BLOCKS: &str = "blocks";
 
+/// Keys to search: `count` random ones of those from 1 to `records`.
+fn drawn(records: u64, count: u64) -> impl Iterator<Item = u64> {
+    let mut random = StdRng::seed_from_u64(0x5ea);
+    (0..count).map(move |_| random.random_range(1..=records))
+}
+
 /// Does all jobs, on as many threads as the machine has processors; what comes of them is in the order of the jobs.
 pub(crate) fn side_by_side<T: Send, J: Sync>(
     jobs: &[J],
@@ -402,4 +406,17 @@ pub(crate) fn side_by_side<T: Send, J: Sync>(
         return Err(Failure::CannotRun("a worker thread ended early".to_owned()));
     }
     done.into_iter().map(|(_, result)| result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn searches_are_for_all_keys_however_few_they_are() {
+        let keys: Vec<u64> = drawn(10_000, 1000).collect();
+        assert!(keys.len() == 1000 && keys.iter().all(|key| (1..=10_000).contains(key)));
+        let high = keys.iter().filter(|key| **key > 5000).count();
+        assert!((400..600).contains(&high), "{high} of the upper half");
+    }
 }

@@ -1,17 +1,20 @@
-//! Whole rounds of a PIO B-tree's queue, and what they bring to the tree.
+//! Whole rounds of a PIO B-tree's queue, and of an FD-tree's runs, and what they bring to the tree.
 //!
 //! Batch updates go round the keys. A queue that fits into a batch is taken whole by each, so each is a round. A larger one is
 //! in the same state only where it was a round before, and not from the beginning: what waits lies evenly over the keys when
 //! the queue has just been filled for the first time, and the densest just before the next batch later on. Whoever measures
 //! another stretch gets queue for nothing, or pays for operations that came before.
 //!
+//! An FD-tree's round is that of its slowest merge, the one into the lowest run: it comes once in as many rounds of the head as
+//! runs grow by, and is half or more of what insertions cost.
+//!
 //! Invariant: in a settled tree, what whole rounds bring to the pages is about what they put into the queue.
 
 use crate::failure::Result;
-use crate::judgement::Judgement;
+use crate::judgement::{Check, Judgement, Outcome};
 use crate::quantity::Clock;
 use crate::row::{Row, Rows};
-use trees::{Index, PioTree};
+use trees::{FdTree, Index, PioTree};
 
 /// Rounds after which a queue that is larger than a batch is settled, the one that begins when it is full for the first time
 /// included.
@@ -74,6 +77,49 @@ pub(crate) fn whole_rounds(
     }
 }
 
+/// Bytes of the lowest run, in rows of FD-trees.
+pub(crate) const LOWEST: &str = "lowest_run";
+
+/// Does `work`, which inserts, until there was a merge into the lowest run: behind another such round, all of one way round.
+pub(crate) fn whole_round_of_runs(
+    tree: &mut FdTree,
+    mut work: impl FnMut(&mut FdTree) -> Result<()>,
+) -> Result<()> {
+    let (merged, mut cascades) = (tree.details().lowest_merges, tree.stats().flushes);
+    loop {
+        work(tree)?;
+        if tree.stats().flushes > cascades {
+            cascades = tree.stats().flushes;
+            if tree.details().lowest_merges > merged {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Whether what was timed of FD-trees includes a merge into the lowest run, wherever rows tell. Those of FD-trees that do not are of before
+/// rounds were whole: checks whose keys begin so are not judged by them.
+pub(crate) fn check_lowest<C: Clock>(judgement: &mut Judgement, rows: &Rows<C>, keys: &[&str]) {
+    if rows.0.iter().any(|row| row.series.starts_with("FD-tree") && !row.counts.contains_key(LOWEST)) {
+        let meant = |check: &&mut Check| keys.iter().any(|key| check.key.starts_with(key));
+        for check in judgement.checks.iter_mut().filter(meant) {
+            (check.outcome, check.place) = (Outcome::Reported, None);
+            check.claim = format!("{} (no merge into an FD-tree's lowest run was timed)", check.claim);
+        }
+    }
+    let share = |row: &Row<C>| Some(row.bytes as f64 / row.counts.get(LOWEST)?);
+    let least = rows.0.iter().filter_map(share).fold(f64::INFINITY, f64::min);
+    if least.is_finite() {
+        judgement.invariant(
+            "lowest",
+            "wherever insertions of an FD-tree are timed, its lowest run is read and written: bytes moved by those of that run, at least 1.8",
+            "not told",
+            format!("{least:.2}"),
+            least >= 1.8,
+        );
+    }
+}
+
 /// Whether a simulated drive's collector had next to nothing to do, wherever rows tell. A drive that fills while points are
 /// measured makes the later ones slower, whatever they are of.
 pub(crate) fn check_collector<C: Clock>(judgement: &mut Judgement, rows: &Rows<C>) {
@@ -109,11 +155,10 @@ pub(crate) fn check_matched<C: Clock>(judgement: &mut Judgement, rows: &Rows<C>)
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::judgement::Outcome;
     use crate::quantity::Simulated;
     use crate::row::tests::row;
     use crate::tree_ground::{TreeGround, UniformKeys};
-    use trees::{LogMode, PioOptions};
+    use trees::{FdTreeOptions, LogMode, PioOptions};
 
     /// Tells of a row that so many updates of 100 came to the tree.
     pub fn brought(mut row: Row<Simulated>, brought: u64) -> Row<Simulated> {
@@ -142,6 +187,45 @@ pub(crate) mod tests {
             let wanted = if bcnt == 90 { 1500..2200 } else { 900..2000 };
             assert!(wanted.contains(&rounds.done), "bcnt {bcnt}: {rounds:?}");
         }
+    }
+
+    /// Insertions have paid for all that was merged, the lowest run included: rounds cost about the same.
+    #[test]
+    fn a_round_of_runs_has_the_merge_into_the_lowest() {
+        let options = FdTreeOptions { head_pages: 1, ratio: 16, ..FdTreeOptions::default() };
+        let mut tree: FdTree = TreeGround::on_ssdsim(0).unwrap().grow(&options, RECORDS).unwrap();
+        assert_eq!(tree.details().levels.len(), 2);
+        let mut keys = UniformKeys::new(1, RECORDS);
+        let mut costs = Vec::new();
+        for _ in 0..3 {
+            let (before, mut inserted) = (tree.details(), 0);
+            let insert = |tree: &mut FdTree| {
+                inserted += 1;
+                Ok(tree.insert(keys.next(), 0)?)
+            };
+            whole_round_of_runs(&mut tree, insert).unwrap();
+            let after = tree.details();
+            let lowest = after.levels.last().unwrap().pages;
+            let written = after.merge_pages_written - before.merge_pages_written;
+            assert!(written > lowest && after.cascades > before.cascades + 3, "{before:?} {after:?}");
+            costs.push(written as f64 / inserted as f64);
+        }
+        assert!((costs[1] / costs[2] - 1.0).abs() < 0.2, "{costs:?}");
+    }
+
+    #[test]
+    fn a_round_without_the_lowest_run_is_noticed() {
+        let outcome = |bytes: Option<f64>| {
+            let mut row = Row { bytes: 180, ..row::<Simulated>("FD-tree", 0.0, 0, 1.0) };
+            row.counts.extend(bytes.map(|bytes| (LOWEST.to_owned(), bytes)));
+            let mut judgement = Judgement::default();
+            judgement.check("fd-ratio", "it is", "so", "so".into(), true);
+            check_lowest(&mut judgement, &Rows(vec![row]), &["fd-"]);
+            (judgement.outcome("lowest"), judgement.outcome("fd-ratio"))
+        };
+        assert_eq!(outcome(None), (None, Some(Outcome::Reported)));
+        assert_eq!(outcome(Some(100.0)), (Some(Outcome::Holds), Some(Outcome::Holds)));
+        assert_eq!(outcome(Some(101.0)), (Some(Outcome::Fails), Some(Outcome::Holds)));
     }
 
     #[test]

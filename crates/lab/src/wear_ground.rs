@@ -4,6 +4,7 @@
 //! Invariants:
 //! 1. Every page of a drive was written once before, so that no layer has more free blocks than it keeps in reserve: page map
 //!    and DFTL erase for what is written from the beginning, the others when their log or replacement blocks are full.
+//!    Raw flash has erased as many blocks as it has, for uniform updates of the index on it.
 //! 2. What is counted are operations of the flash, whoever asked for them, from the first update to the end of the flush.
 //! 3. A system that does not fit is told so in its row, without figures: it is never left out.
 
@@ -70,9 +71,9 @@ impl Keys {
         }
     }
 
-    /// The keys, of which the first `records` even ones are there.
-    pub fn draw(self, records: u64, updates: u64) -> Result<Vec<u64>> {
-        let mut random = StdRng::seed_from_u64(0xe41);
+    /// So many keys, of which the first `records` even ones are there. Another seed draws others.
+    pub fn draw(self, records: u64, count: u64, seed: u64) -> Result<Vec<u64>> {
+        let mut random = StdRng::seed_from_u64(seed);
         let wrong = |error| Failure::CannotRun(format!("Zipf's law over {records}: {error}"));
         let law = Zipf::new(records as f64, EXPONENT).map_err(wrong)?;
         let key = |step: u64| match self {
@@ -81,10 +82,16 @@ impl Keys {
             Keys::Zipfian => (law.sample(&mut random) as u64 - 1).wrapping_mul(STIR) % records,
             Keys::Sequential => step % records,
         };
-        Ok((0..updates).map(key).map(|index| 2 * index).collect())
+        Ok((0..count).map(key).map(|index| 2 * index).collect())
     }
 }
 
+/// Seeds of keys: of what is updated, of what is searched then, and of what raw flash is used with before.
+pub(crate) const UPDATES: u64 = 0xe41;
+pub(crate) const SEARCHES: u64 = 0x5ea;
+const BEFORE: u64 = 0xbef;
+/// How often as many keys as there are updates are enough to use all of raw flash: IPL and d-IPL erase a block for some 200 of them.
+const ENOUGH: usize = 10_000;
 /// Of Zipf's law.
 const EXPONENT: f64 = 0.99;
 /// An odd prime larger than any number of records, for which ranks are told apart after it.
@@ -254,7 +261,7 @@ impl Field {
     fn figures(self, size: WearSize) -> Result<Row<Simulated>> {
         let (ground, mut store) = self.loaded(size)?;
         let before = ground.counted();
-        for (step, key) in (0..).zip(self.keys.draw(size.records, size.updates)?) {
+        for (step, key) in (0..).zip(self.keys.draw(size.records, size.updates, UPDATES)?) {
             if step % 1024 == 0 && interrupt::pressed() {
                 return Err(Failure::Interrupted);
             }
@@ -286,7 +293,8 @@ impl Field {
             let flash = RawFlash::new(self.system.rules(profile), 1)
                 .map_err(|error| Failure::CannotRun(format!("the simulated flash: {error}")))?;
             let flash = Arc::new(flash);
-            let store = self.system.on_raw_flash(&flash, size.records)?;
+            let mut store = self.system.on_raw_flash(&flash, size.records)?;
+            use_up(&flash, &mut store, size)?;
             return Ok((Ground::Raw(flash), store));
         };
         let drive = used_drive(profile, mapping)?;
@@ -305,6 +313,29 @@ impl Field {
     }
 }
 
+/// Updates what is on raw flash until as many blocks were erased as there are. New flash has blocks to begin that cost no erase, and logs
+/// that are empty: what is counted on it is less than what its system needs in the long run.
+fn use_up(flash: &RawFlash, store: &mut Store, size: WearSize) -> Result<()> {
+    let erased = || flash.erases().iter().map(|count| u64::from(*count)).sum::<u64>();
+    let wanted = flash.erases().len() as u64;
+    for turn in 0..ENOUGH {
+        if erased() >= wanted {
+            return Ok(());
+        }
+        if interrupt::pressed() {
+            return Err(Failure::Interrupted);
+        }
+        for key in Keys::Uniform.draw(size.records, size.updates, BEFORE + turn as u64)? {
+            store.update(key, turn as u64)?;
+        }
+    }
+    let (erased, rounds) = (erased(), ENOUGH);
+    Err(Failure::CannotRun(format!(
+        "{rounds} times {} updates erased {erased} of {wanted} blocks",
+        size.updates
+    )))
+}
+
 /// The name of a line.
 pub(crate) fn series(system: System, mapping: Option<Mapping>, keys: Keys) -> String {
     format!("{}, {}, {}", system.name(), mapping.map_or("raw flash", Mapping::name), keys.name())
@@ -317,18 +348,21 @@ mod tests {
     #[test]
     fn keys_are_there_and_follow_their_law() {
         for keys in Keys::ALL {
-            let drawn = keys.draw(1000, 5000).unwrap();
+            let drawn = keys.draw(1000, 5000, UPDATES).unwrap();
             assert!(drawn.len() == 5000 && drawn.iter().all(|key| key % 2 == 0 && *key < 2000), "{keys:?}");
         }
-        assert_eq!(Keys::Sequential.draw(3, 5).unwrap(), [0, 2, 4, 0, 2]);
+        assert_eq!(Keys::Sequential.draw(3, 5, UPDATES).unwrap(), [0, 2, 4, 0, 2]);
         let most = |keys: Keys| {
             let mut counts = BTreeMap::new();
-            for key in keys.draw(1000, 5000).unwrap() {
+            for key in keys.draw(1000, 5000, UPDATES).unwrap() {
                 *counts.entry(key).or_insert(0) += 1;
             }
             counts.into_values().max().unwrap()
         };
         assert!(most(Keys::Zipfian) > 5 * most(Keys::Uniform));
+        let of = |seed| Keys::Uniform.draw(1_000_000, 100, seed).unwrap();
+        let both = of(UPDATES).iter().filter(|key| of(SEARCHES).contains(key)).count();
+        assert_eq!(both, 0, "what is searched is not what was just updated");
     }
 
     #[test]
@@ -363,5 +397,8 @@ mod tests {
         }
         let raw = Field { system: System::Wandering, mapping: None, full: 0, ..field }.measure(size).unwrap();
         assert!(raw.count(PROGRAMS) >= 200.0 && raw.count(COPIES) == 0.0, "{raw:?}");
+        // It was used before: blocks are erased as fast as they are begun.
+        let begun = raw.count(PROGRAMS) / f64::from(size.pages_per_block);
+        assert!((raw.count(ERASES) / begun - 1.0).abs() < 0.1, "{raw:?}");
     }
 }

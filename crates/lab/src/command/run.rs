@@ -17,6 +17,9 @@ pub(super) fn run(arguments: &Run) -> Result<()> {
     let experiments = chosen(&arguments.experiments)?;
     let program = std::env::current_exe()
         .map_err(|error| Failure::Io(format!("the path of this program is unknown: {error}")))?;
+    let built = std::fs::metadata(&program).and_then(|program| program.modified());
+    // Where that is not known, no record is known to be of this program.
+    let built = built.unwrap_or_else(|_| SystemTime::now());
     interrupt::watch();
     let laboratory = Laboratory::new(&arguments.dir, arguments.backend, &program, arguments.scale);
     // Whoever wants JSON there wants nothing else there.
@@ -43,7 +46,7 @@ pub(super) fn run(arguments: &Run) -> Result<()> {
                 }
                 continue;
             }
-            if arguments.missing && is_there(experiment, device, arguments) {
+            if arguments.missing && is_there(experiment, device, arguments, built) {
                 say(&format_args!("{id} {device}: a record is there"))?;
                 continue;
             }
@@ -102,13 +105,19 @@ fn chosen(names: &[String]) -> Result<Vec<&'static dyn Experiment>> {
     Ok(experiments)
 }
 
-/// Whether a record by this version of the program, on this machine, is there.
-fn is_there(experiment: &dyn Experiment, device: Device, arguments: &Run) -> bool {
+/// Whether a record by this program, which was built then, on this machine and with these settings is there.
+fn is_there(experiment: &dyn Experiment, device: Device, arguments: &Run, built: SystemTime) -> bool {
     let name = Record::name_of(&experiment.card().id(), device, arguments.scale);
     let json = std::fs::read_to_string(arguments.results.join(format!("{name}.json")));
     let dir = (device == Device::Disk).then_some(arguments.dir.as_path());
-    let is_it =
-        |record: Record| record.version == env!("CARGO_PKG_VERSION") && record.machine == Machine::this(dir);
+    let backend = format!("requests go through {}", arguments.backend);
+    let is_it = |record: Record| {
+        humantime::parse_rfc3339(&record.date).is_ok_and(|began| began >= built)
+            && record.version == env!("CARGO_PKG_VERSION")
+            && record.machine == Machine::this(dir)
+            && record.parameters == experiment.parameters(arguments.scale, device)
+            && (dir.is_none() || arguments.backend == psync::Backend::Auto || record.notes.contains(&backend))
+    };
     json.is_ok_and(|json| Record::from_json(&json).is_ok_and(is_it))
 }
 

@@ -60,9 +60,12 @@ fn operations(scale: Scale, device: Device) -> u64 {
 /// The simulated drive, without a name, and the fitted one that was used.
 const X25_E: &str = "X25-E, ";
 
+fn tree_of(which: f64) -> &'static str {
+    if which == AS { "AS B-tree" } else { NAMES[which as usize] }
+}
+
 fn series(drive: &str, act: Act, which: f64) -> String {
-    let tree = if which == AS { "AS B-tree" } else { NAMES[which as usize] };
-    format!("{drive}{tree}, {}", act.name())
+    format!("{drive}{}, {}", tree_of(which), act.name())
 }
 
 fn measure<C: Clock>(
@@ -203,12 +206,12 @@ fn judge_on<C: Clock>(
             );
             rates.push((which, rate(&points)));
         }
-        let each = rates.iter().map(|(which, rate)| format!("{which} {}", number(*rate)));
+        let each = rates.iter().map(|(which, rate)| format!("{} {}", tree_of(*which), number(*rate)));
         judgement.report(
             &format!("{drive}{}, rates", act.name()),
             &format!("{drive}{}: what all misses take, us an operation", act.name()),
             "a similar rate, which has no figure",
-            each.collect::<Vec<_>>().join(", "),
+            each.collect::<Vec<_>>().join("; "),
         );
         let line = |which| rows.line(&series(drive, act, which), Row::latency);
         let (in_place, in_sequence, scattered) = (line(IN_PLACE)?, line(AS)?, line(literal)?);
@@ -286,6 +289,8 @@ mod tests {
         );
         let bent = judge(rows(|which, misses| order(which) * (20.0 + 250.0 * misses.powi(12))));
         assert_eq!(bent.outcome("AS B-tree, search, line"), Some(Outcome::Fails));
+        let rates = bent.checks.iter().find(|check| check.key == "insert, rates").unwrap();
+        assert!(rates.ours.contains("AS B-tree ") && rates.ours.contains("BFTL"), "{}", rates.ours);
         let other = |slow: f64, by: f64| {
             judge(rows(move |which, misses| {
                 (if which == slow { by } else { order(which) }) * (20.0 + 250.0 * misses)

@@ -244,7 +244,8 @@ impl Rival {
     }
 }
 
-/// Each operation by chance an insertion or a search; searches are for keys that are there, of whichever age.
+/// Each operation by chance an insertion or a search; searches are for keys that are there, of whichever age. At the end all that waits
+/// in memory is flushed: a head or buffer that is not full by then would have taken insertions for nothing.
 fn perform(tree: &mut dyn Index, size: Size, share: u32, seed: u64) -> Result<()> {
     let mut rng = StdRng::seed_from_u64(seed);
     let mut inserted = Vec::new();
@@ -260,7 +261,7 @@ fn perform(tree: &mut dyn Index, size: Size, share: u32, seed: u64) -> Result<()
             debug_assert!(found.is_some());
         }
     }
-    Ok(())
+    Ok(tree.flush()?)
 }
 
 fn measure<C: Clock>(

@@ -72,7 +72,7 @@ impl Study for EagerCleansing {
             for frames in size.frames() {
                 tree = tree.reopened(*approach, frames)?;
                 let before = tree.counted();
-                tree.search(size.records)?;
+                tree.search(size.records, size.records)?;
                 let row = tree.row(frames, size.records, before)?;
                 rows.push(if *cleanse { Row { series: CLEAN.to_owned(), ..row } } else { row });
             }

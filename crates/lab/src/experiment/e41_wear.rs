@@ -179,7 +179,7 @@ impl Study for FlashWear {
             Parameter::new(
                 "full",
                 "not published",
-                "50 and 90 % of what the drive holds: the index, and a file beside it that nobody touches; raw flash holds the index alone",
+                "50 and 90 % of what the drive holds: the index, and a file beside it that nobody touches; raw flash holds the index alone, and was used by uniform updates until it had erased as many blocks as it has",
             ),
             Parameter::new(
                 "memory",

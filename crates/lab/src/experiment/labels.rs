@@ -120,6 +120,11 @@ const LABELS: &[Label] = &[
     ours(24, "foretold", FORETOLD),
     built(26, "bound", "a sub-file is recycled when its valid share is below the threshold"),
     ours(27, "foretold", FORETOLD),
+    built(
+        28,
+        "sub-files",
+        "v is what was copied of what was recycled, which is the same figure if files do not become more",
+    ),
     ours(28, "", "the paper measures neither"),
     label(31, "cb-0", Kind::Calibration, SPLIT),
     label(31, "wandering-0", Kind::Calibration, SPLIT),

@@ -11,7 +11,7 @@ use crate::every_system::{Store, System};
 use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::progress::Progress;
-use crate::wear_ground::Keys;
+use crate::wear_ground::{Keys, UPDATES};
 use flash::{FtlOptions, Geometry, PageId, Profile, RawFlash, Ssd};
 use psync::Volume;
 use std::collections::HashSet;
@@ -267,7 +267,7 @@ fn run(play: TreePlay) -> Result<TreePlayed> {
         Ok::<(), Failure>(())
     };
     look(0, store.page_use())?;
-    for (done, key) in (1..).zip(Keys::Uniform.draw(play.records, play.operations)?) {
+    for (done, key) in (1..).zip(Keys::Uniform.draw(play.records, play.operations, UPDATES)?) {
         if done % 256 == 0 && interrupt::pressed() {
             return Err(Failure::Interrupted);
         }

@@ -50,6 +50,33 @@ fn an_experiment_runs_is_saved_and_reported() {
     assert!(results.join("E2-disk-trial.svg").exists());
 }
 
+/// A record counts as there only if this program made it, with these settings.
+#[test]
+fn what_has_a_record_is_left_out_unless_it_is_of_another_program_or_other_settings() {
+    let dir = scratch();
+    let path = dir.path().join("lab-results/E2-disk-trial.json");
+    let run = |more: &[&str]| {
+        let arguments = ["run", "E2", "--device", "disk", "--scale", "trial", "--missing"];
+        let answer = lab(dir.path(), &[&arguments[..], more].concat()).expect(0);
+        !answer.output.contains("a record is there")
+    };
+    assert!(run(&["--backend", "threads"]), "none is there");
+    assert!(!run(&["--backend", "threads"]) && !run(&[]));
+    let other = if cfg!(target_os = "linux") { "libaio" } else { "threads" };
+    assert_eq!(run(&["--backend", other]), other != "threads");
+    for change in [
+        |record: &mut Record| record.date = "2001-01-31T12:00:00Z".to_owned(),
+        |record: &mut Record| record.parameters[0].used = "otherwise".to_owned(),
+        |record: &mut Record| record.machine.processors += 1,
+    ] {
+        let mut record = Record::from_json(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        change(&mut record);
+        std::fs::write(&path, serde_json::to_string(&record).unwrap()).unwrap();
+        assert!(run(&[]), "measured again");
+        assert!(!run(&[]));
+    }
+}
+
 #[cfg(unix)]
 #[test]
 fn workers_run_as_threads_and_as_processes() {
