@@ -1,6 +1,7 @@
 //! Removal of whole ranges: one small record in the log, however many records the range holds. They are gone at once for
 //! every reader that begins later; their space comes back with the next flushes.
 
+use crate::KEY_LEN_MAX;
 use crate::bounds::{end_at, first_at, is_below};
 use crate::db::batch::{Batch, check_key};
 use crate::db::key_bounds::KeyBounds;
@@ -12,14 +13,23 @@ use bytes::Bytes;
 use std::ops::Bound;
 use std::sync::Arc;
 
+/// Whether it is right behind a longest key: no key, but where a range can begin or end. The change feed tells of such ranges.
+fn is_behind_longest(key: &[u8]) -> bool {
+    key.len() == KEY_LEN_MAX + 1 && key.ends_with(&[0])
+}
+
 /// Returns the range between two bounds, from a key up to another one that is not in it; `None` if there is no key between them.
 /// Returns an error if a bound is longer than a key may be.
 pub(crate) fn range_between(low: Bound<&[u8]>, high: Bound<&[u8]>) -> Result<Option<(Bytes, Option<Bytes>)>> {
-    for bound in [low, high] {
-        match bound {
-            Bound::Included(key) | Bound::Excluded(key) if !key.is_empty() => check_key(key)?,
-            _ => {}
-        }
+    match low {
+        Bound::Included(key) if key.is_empty() || is_behind_longest(key) => {}
+        Bound::Excluded([]) | Bound::Unbounded => {}
+        Bound::Included(key) | Bound::Excluded(key) => check_key(key)?,
+    }
+    match high {
+        Bound::Excluded(key) if key.is_empty() || is_behind_longest(key) => {}
+        Bound::Included([]) | Bound::Unbounded => {}
+        Bound::Included(key) | Bound::Excluded(key) => check_key(key)?,
     }
     let from = first_at(&low.map(Bytes::copy_from_slice));
     let to = end_at(&high.map(Bytes::copy_from_slice));
@@ -110,7 +120,8 @@ impl Keyspace {
     /// ```
     ///
     /// # Errors
-    /// [`Error::KeyTooLong`](crate::Error::KeyTooLong) for a bound, and as [`Batch::commit`].
+    /// [`Error::KeyTooLong`](crate::Error::KeyTooLong) for a bound, unless it is what the change feed tells of a range that ends, or begins, right
+    /// behind a longest key; and as [`Batch::commit`].
     pub fn remove_range(&self, bounds: impl KeyBounds) -> Result<()> {
         Batch::new(Arc::clone(self.handle()), self.durability())
             .remove_range(self, bounds)

@@ -4,7 +4,7 @@
 use psync::Simulated;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use sapwood::{Database, Error, Keyspace};
+use sapwood::{Change, CommittedOperation, Database, Error, Keyspace};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
@@ -166,4 +166,45 @@ fn bounds_are_checked_and_nothing_between_them_is_nothing() {
     assert!(keyspace.contains(key(10)).expect("reads") && !keyspace.contains(key(12)).expect("reads"));
     keyspace.remove_prefix([0, 0, 0]).expect("all that are left");
     assert!(keyspace.is_empty().expect("reads"));
+}
+
+/// They end a byte behind what a key may have: a replica could not remove them, and stood for ever.
+#[test]
+fn what_the_change_feed_tells_of_the_longest_keys_can_be_removed() {
+    use std::ops::Bound::{Excluded, Included, Unbounded};
+    let builder = Database::builder().memory(16 << 20).background_threads(0).keep_changes(16 << 20);
+    let db = builder.open_on(Arc::new(Simulated::new(1))).expect("opens");
+    let (original, copies) = (db.keyspace("main").expect("one"), ["batch", "transaction"]);
+    let copies = copies.map(|name| db.keyspace(name).expect("one"));
+    let longest = vec![7; sapwood::KEY_LEN_MAX];
+    let behind = [&longest[..], &[0]].concat();
+    for keyspace in copies.iter().chain([&original]) {
+        [&[7][..], &longest, &[8]].iter().for_each(|key| keyspace.insert(key, "there").expect("inserts"));
+    }
+    let left =
+        |keyspace: &Keyspace| keyspace.iter().keys().map(|key| key.expect("reads").len()).collect::<Vec<_>>();
+    let removals: [&dyn Fn(); 2] =
+        [&|| original.remove_range(..=&longest[..]).expect("up to the longest"), &|| {
+            original.remove_range((Excluded(&longest[..]), Unbounded)).expect("behind it")
+        }];
+    for (removal, expected) in removals.into_iter().zip([vec![1], Vec::new()]) {
+        let (_, position) = db.snapshot_for_changes().expect("changes are kept");
+        removal();
+        assert_eq!(left(&original), expected);
+        let Some(Ok(Change::Commit(commit))) = db.changes(&position).expect("they are there").next() else {
+            panic!("a commit")
+        };
+        let operations: Vec<_> = commit.operations().collect();
+        let [CommittedOperation::RemoveRange { from, to, .. }] = operations[..] else {
+            panic!("{operations:?}")
+        };
+        assert!(from == behind || to == Some(&behind));
+        let bounds = (Included(from), to.map_or(Unbounded, Excluded));
+        copies[0].remove_range(bounds).expect("what is told can be done");
+        db.transact(|tx| tx.remove_range(&copies[1], bounds)).expect("what is told can be done");
+        assert!(copies.iter().all(|copy| left(copy) == expected));
+    }
+    for other in [(Excluded(&behind[..]), Unbounded), (Unbounded, Included(&behind[..]))] {
+        assert!(matches!(original.remove_range(other), Err(Error::KeyTooLong { .. })));
+    }
 }
