@@ -8,6 +8,7 @@ use crate::db::keyspace_options::KeyspaceOptions;
 use crate::db::large_values::create::check_ordinary;
 use crate::db::merging::merge_limits;
 use crate::error::{Error, Result};
+use crate::operation::KeyspaceId;
 use crate::version::Tree;
 use crate::version::edit::Edit;
 use std::sync::Arc;
@@ -21,41 +22,8 @@ impl Creation {
     fn find_or_create_with(&self, engine: &Engine, name: &str, options: &KeyspaceOptions) -> Result<Named> {
         check_name(name)?;
         let _turn = self.turn.lock();
-        let found = self.find_existing(engine, name);
-        if let Some((id, name)) = found {
-            check_ordinary(&engine.state.load().version, id)?;
-            let tree = engine.state.load().version.trees.get(&id).cloned();
-            let stored = tree.as_ref().map_or_else(KeyspaceOptions::default, KeyspaceOptions::of);
-            if let Some(asked) = options.merging().filter(|asked| stored.merging() != Some(asked)) {
-                let keyspace = name.to_string();
-                return Err(match stored.merging() {
-                    None => Error::NoMergeOperator { keyspace },
-                    Some(stored) => Error::OtherMergeOperator {
-                        keyspace,
-                        stored: stored.name().into(),
-                        asked: asked.name().into(),
-                    },
-                });
-            }
-            if options.expiry().is_some() && stored.expiry().is_none() {
-                return Err(Error::NoExpiry { keyspace: name.to_string() });
-            }
-            // Options that only say that records may expire say nothing of how long they live.
-            let ttl = options
-                .expiry()
-                .filter(|asked| asked.duration().is_some() && stored.expiry() != Some(*asked));
-            let durability = options.own_durability().filter(|asked| stored.own_durability() != Some(*asked));
-            let compression = options.own_compression().filter(|asked| stored.is_compressed_by() != *asked);
-            let edit = Edit {
-                compressions: compression.map(|compression| (id, compression)).into_iter().collect(),
-                ttls: ttl.map(|ttl| (id, ttl)).into_iter().collect(),
-                durabilities: durability.map(|durability| (id, durability)).into_iter().collect(),
-                ..Edit::default()
-            };
-            // What only reads goes without: options are of what is written.
-            if edit != Edit::default() && !engine.health.is_read_only() {
-                publish_options(engine, edit)?;
-            }
+        if let Some((id, name)) = self.find_existing(engine, name) {
+            give_options(engine, (id, &name), options)?;
             return Ok((id, name));
         }
         if engine.health.is_read_only() {
@@ -78,6 +46,44 @@ impl Creation {
         self.remember(Arc::clone(&name), id);
         Ok((id, name))
     }
+}
+
+/// Gives these options to a keyspace that was found, if they can be changed; nothing to one that is gone by now, for which the caller looks again.
+fn give_options(engine: &Engine, (id, name): (KeyspaceId, &str), options: &KeyspaceOptions) -> Result<()> {
+    let version = Arc::clone(&engine.state.load().version);
+    check_ordinary(&version, id)?;
+    // In a follower trees go whenever it refreshes.
+    let Some(tree) = version.trees.get(&id) else { return Ok(()) };
+    let stored = KeyspaceOptions::of(tree);
+    if let Some(asked) = options.merging().filter(|asked| stored.merging() != Some(asked)) {
+        let keyspace = name.to_owned();
+        return Err(match stored.merging() {
+            None => Error::NoMergeOperator { keyspace },
+            Some(stored) => Error::OtherMergeOperator {
+                keyspace,
+                stored: stored.name().into(),
+                asked: asked.name().into(),
+            },
+        });
+    }
+    if options.expiry().is_some() && stored.expiry().is_none() {
+        return Err(Error::NoExpiry { keyspace: name.to_owned() });
+    }
+    // Options that only say that records may expire say nothing of how long they live.
+    let ttl = options.expiry().filter(|asked| asked.duration().is_some() && stored.expiry() != Some(*asked));
+    let durability = options.own_durability().filter(|asked| stored.own_durability() != Some(*asked));
+    let compression = options.own_compression().filter(|asked| stored.is_compressed_by() != *asked);
+    let edit = Edit {
+        compressions: compression.map(|compression| (id, compression)).into_iter().collect(),
+        ttls: ttl.map(|ttl| (id, ttl)).into_iter().collect(),
+        durabilities: durability.map(|durability| (id, durability)).into_iter().collect(),
+        ..Edit::default()
+    };
+    // What only reads goes without: options are of what is written.
+    if edit == Edit::default() || engine.health.is_read_only() {
+        return Ok(());
+    }
+    publish_options(engine, edit)
 }
 
 /// Publishes an edit of the options of a keyspace that exists.
@@ -146,6 +152,7 @@ impl Keyspace {
 
 #[cfg(test)]
 mod tests {
+    use super::give_options;
     use crate::storage::compressed::{StoredNode, is_compressed};
     use crate::{Builder, Change, Compression, Database, Error, KeyspaceOptions};
     use bytes::Bytes;
@@ -314,6 +321,26 @@ mod tests {
         db.compact().unwrap();
         assert_eq!(engine.state.load().version.segments.dictionaries.iter().count(), 0);
         db.check().unwrap();
+    }
+
+    /// A follower that refreshes in between was told that the keyspace has no expiry, which both have.
+    #[test]
+    fn a_keyspace_that_was_replaced_meanwhile_is_looked_for_again() {
+        let db = open(&Simulated::new(1));
+        let options = KeyspaceOptions::new().expiring();
+        ["main", "anew"].iter().for_each(|name| _ = db.keyspace_with(name, options.clone()).unwrap());
+        let (engine, creation) = (&db.handle.engine, &db.handle.creation);
+        let look = || creation.find_existing(engine, "main").unwrap();
+        let first = std::cell::Cell::new(Some(look()));
+        let gone = look().0;
+        db.replace_keyspace("anew", "main").unwrap();
+        let find = || {
+            let (id, name) = first.take().unwrap_or_else(look);
+            give_options(engine, (id, &name), &options)?;
+            Ok(vec![(id, name)])
+        };
+        let (version, found) = db.handle.find_there(find).unwrap();
+        assert!(found[0].0 != gone && version.trees.contains(&found[0].0));
     }
 
     #[test]

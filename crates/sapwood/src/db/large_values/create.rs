@@ -36,6 +36,15 @@ pub(in crate::db) fn check_ordinary(version: &Version, id: KeyspaceId) -> Result
     }
 }
 
+/// A keyspace of large values that was found, and that of its chunks. One that is gone by now stands for both: the caller looks again.
+fn with_its_chunks(version: &Version, (id, name): Named) -> Result<[Named; 2]> {
+    // In a follower trees go whenever it refreshes.
+    let Some(tree) = version.trees.get(&id) else { return Ok([(id, Arc::clone(&name)), (id, name)]) };
+    let chunks = tree.chunks.and_then(|chunks| Some((chunks, Arc::clone(&version.trees.get(&chunks)?.name))));
+    let chunks = chunks.ok_or_else(|| Error::NoLargeValues { keyspace: name.to_string() })?;
+    Ok([(id, name), chunks])
+}
+
 /// Bytes that the list of keyspaces takes beside two trees: at most.
 const LARGE_LISTED: usize = 64;
 
@@ -44,13 +53,8 @@ impl Creation {
     fn find_or_create_large(&self, engine: &Engine, name: &str) -> Result<[Named; 2]> {
         check_name(name)?;
         let _turn = self.turn.lock();
-        if let Some((id, name)) = self.find_existing(engine, name) {
-            let version = Arc::clone(&engine.state.load().version);
-            let chunks = version.trees.get(&id).and_then(|tree| tree.chunks);
-            let chunks =
-                chunks.and_then(|chunks| Some((chunks, Arc::clone(&version.trees.get(&chunks)?.name))));
-            let chunks = chunks.ok_or_else(|| Error::NoLargeValues { keyspace: name.to_string() })?;
-            return Ok([(id, name), chunks]);
+        if let Some(found) = self.find_existing(engine, name) {
+            return with_its_chunks(&engine.state.load().version, found);
         }
         if engine.health.is_read_only() {
             return Err(self.no_keyspace(engine, name));
@@ -134,5 +138,33 @@ fn remove_abandoned(chunks: &Keyspace) -> Result<()> {
             Err(error) if error.is_disk_full() => return Ok(()),
             removed => return removed,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_its_chunks;
+    use crate::Database;
+    use psync::Simulated;
+    use std::sync::Arc;
+
+    /// A follower that refreshes in between was told that the keyspace has no large values, which both have.
+    #[test]
+    fn large_values_that_were_replaced_meanwhile_are_looked_for_again() {
+        let options = Database::builder().memory(4 << 20).background_threads(0);
+        let db = options.open_on(Arc::new(Simulated::new(1))).unwrap();
+        ["main", "anew"].iter().for_each(|name| _ = db.large_values(name).unwrap());
+        let (engine, creation) = (&db.handle.engine, &db.handle.creation);
+        let look = || creation.find_existing(engine, "main").unwrap();
+        let first = std::cell::Cell::new(Some(look()));
+        let gone = look().0;
+        db.replace_keyspace("anew", "main").unwrap();
+        let find = || {
+            let found = first.take().unwrap_or_else(look);
+            with_its_chunks(&engine.state.load().version, found).map(Vec::from)
+        };
+        let (version, found) = db.handle.find_there(find).unwrap();
+        assert!(found[0].0 != gone && found.iter().all(|(id, _)| version.trees.contains(id)));
+        assert_eq!(version.trees.get(&found[0].0).unwrap().chunks, Some(found[1].0));
     }
 }

@@ -94,7 +94,7 @@ impl Transaction {
         // A commit is visible before its thread has noted it. One that is not yet conflicts with this transaction, which reads the key.
         if let Some(id) = staging.head.id()
             && self.written(&staging.chunks, &id.begun()).is_none()
-            && !staging.chunks.contains(id.begun())?
+            && !staging.chunks.contains(id.begun()).map_err(|error| staging.heads.named(error))?
         {
             return Err(Error::StagedTwice);
         }
@@ -192,5 +192,52 @@ impl Transaction {
             self.remove_range(chunks, id.chunk(0)..=id.chunk(u32::MAX))?;
         }
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Database, Error, Result};
+    use psync::Simulated;
+    use std::io::Read;
+    use std::sync::Arc;
+
+    /// Drops the keyspace when it has given out so many bytes, and goes on.
+    struct Dropping<'d>(&'d Database, usize);
+
+    impl Read for Dropping<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            let len = buffer.len().min(10_000);
+            if self.1 > 0 && self.1 <= len {
+                assert!(self.0.drop_keyspace("photos").unwrap());
+            }
+            self.1 = self.1.saturating_sub(len);
+            buffer[..len].fill(7);
+            Ok(len)
+        }
+    }
+
+    /// The error named the keyspace of the chunks, with a control character.
+    #[test]
+    fn a_dropped_keyspace_of_large_values_has_the_name_that_users_know() {
+        let options = Database::builder().memory(4 << 20).background_threads(0);
+        let db = options.open_on(Arc::new(Simulated::new(1))).unwrap();
+        let check = |done: Result<()>| {
+            let error = done.expect_err("it was dropped");
+            assert!(matches!(&error, Error::KeyspaceDropped { name } if name == "photos"), "{error:?}");
+        };
+        let photos = db.large_values("photos").unwrap();
+        for len in [5, 200_000] {
+            let photos = db.large_values("photos").unwrap();
+            let staged = photos.stage("fram", &vec![7; len][..]).unwrap();
+            assert!(db.drop_keyspace("photos").unwrap());
+            check(db.transact(|tx| tx.insert_staged(&staged)));
+        }
+        check(photos.insert("fram", [7; 200_000]));
+        // While the first portion is read, and while the second one is.
+        for len in [100_000, 1_500_000] {
+            let photos = db.large_values("photos").unwrap();
+            check(photos.stage("fram", Dropping(&db, len).take(4_000_000)).map(drop));
+        }
     }
 }

@@ -177,7 +177,8 @@ impl LargeValues {
     /// [`Error::Source`] if the source fails; [`Error::ValueTooLong`] above 1 TiB; and as [`Batch::commit`](crate::Batch::commit).
     pub fn stage(&self, key: impl AsRef<[u8]>, source: impl Read) -> Result<StagedValue> {
         let key = Bytes::copy_from_slice(key.as_ref());
-        let head = self.write(&key, source)?;
+        // Of two keyspaces it is this one that its users know.
+        let head = self.write(&key, source).map_err(|error| self.heads.named(error))?;
         let (heads, chunks) = (self.heads.clone(), self.chunks.clone());
         let staging = Staging { heads, chunks, key, head, is_used_up: AtomicBool::new(false) };
         Ok(StagedValue { staging: Arc::new(staging) })
