@@ -24,14 +24,14 @@ use crate::expiry::StoredValues;
 use crate::latency::Timed;
 use crate::operation::{KeyspaceId, SeqNo};
 use crate::tree::range::{Direction, Leaves};
-use crate::value::{Key, Value};
+use crate::value::{Key, Value, unpinned};
 use bytes::Bytes;
 use merge::{Merge, MergeSpec};
 use std::ops::Bound;
 use std::sync::Arc;
 
 /// All iterators together hold at most this fraction (1/32) of the budget between two steps, besides [`BARE`] bytes each.
-/// Those that have had to leave what they held so many times ([`LEFT_MAX`]) are at work, and may hold more (1/8).
+/// Those that have had to leave what they held so many times ([`LEFT_MAX`]), or were begun together, are at work, and may hold more (1/8).
 const ITERATORS_SHARE: usize = 32;
 const ITERATORS_AT_WORK: usize = 8;
 const LEFT_MAX: u8 = 3;
@@ -39,9 +39,6 @@ const LEFT_MAX: u8 = 3;
 /// Bytes of an iterator that holds nothing, but for the longest keys of its bounds: its own fields and what it always
 /// allocates.
 const BARE: usize = size_of::<Range>() + 512;
-
-/// A record of this many bytes is lent from its leaf; a shorter one is copied, so that it does not hold the leaf.
-const LENT_FROM: usize = 2048;
 
 /// The open database that iterators belong to. It stays open as long as one of them is there.
 pub(crate) trait Host: Send + Sync {
@@ -51,9 +48,9 @@ pub(crate) trait Host: Send + Sync {
     /// What iterators hold has changed.
     fn note_iterators(&self);
 
-    /// The threads that read for tasks.
+    /// The threads that read for tasks. Another process than the one that opened the database has none, but an error.
     #[cfg(feature = "async")]
-    fn readers(&self) -> &crate::pool::Pool;
+    fn readers(&self) -> Result<&crate::pool::Pool>;
 }
 
 /// An iterator over records in key order, all as of the same moment. Made by
@@ -93,6 +90,8 @@ pub struct Range {
     over: bool,
     /// How many times it left what it held.
     left: u8,
+    /// It was begun with others: they are at work.
+    is_begun: bool,
     /// Counts the iterator itself.
     _bare: IteratorMemory,
     /// The record lent last, if the tree walk does not hold it.
@@ -116,7 +115,7 @@ impl Range {
         let lent = Default::default();
         let mut bare = IteratorMemory::new(Arc::clone(&current.pager));
         bare.set(BARE);
-        let (front, back, left) = (None, None, 0);
+        let (front, back, left, is_begun) = (None, None, 0, false);
         Self {
             host,
             current,
@@ -130,6 +129,7 @@ impl Range {
             refused,
             over,
             left,
+            is_begun,
             _bare: bare,
             lent,
             values,
@@ -178,12 +178,23 @@ impl Range {
         }
     }
 
-    /// Reads together what these ranges, of one keyspace and moment, need first if they are used from their beginning.
+    /// Reads together what these ranges, of one keyspace and moment, need first if they are used from their beginning; as far as iterators at
+    /// work may hold that beside what others hold.
     pub(crate) fn begin_together(ranges: &mut [Self]) {
-        let mut begun = ranges.iter_mut().filter(|range| !range.over && range.refused.is_none());
-        begun.by_ref().for_each(|range| range.open_end(Direction::Up));
+        let Some(Self { host, current, .. }) = ranges.first() else { return };
+        let (host, current) = (Arc::clone(host), Arc::clone(current));
+        let others = current.pager.iterator_bytes().saturating_sub(ranges.len() * BARE);
+        let room = (host.memory() as usize / ITERATORS_AT_WORK).saturating_sub(others);
+        let begun = ranges.iter_mut().filter(|range| !range.over && range.refused.is_none());
+        begun.for_each(|range| {
+            range.is_begun = true;
+            range.open_end(Direction::Up);
+        });
         let merges = ranges.iter_mut().filter_map(|range| range.front.as_deref_mut());
-        Leaves::begin_together(merges.map(Merge::leaves));
+        Leaves::begin_together(merges.map(Merge::leaves), room);
+        let merges = ranges.iter_mut().filter_map(|range| range.front.as_deref_mut());
+        merges.for_each(|merge| _ = merge.note_memory());
+        host.note_iterators();
     }
 
     fn step(&mut self, direction: Direction) -> Result<Option<(Bytes, Bytes)>> {
@@ -217,7 +228,8 @@ impl Range {
         let own = end.as_ref().map_or(0, |merge| merge.memory());
         // One alone may hold what it likes: it reads groups that fit the memory.
         let others = self.current.pager.iterator_bytes().saturating_sub(own);
-        let share = if self.left < LEFT_MAX { ITERATORS_SHARE } else { ITERATORS_AT_WORK };
+        let is_at_work = self.is_begun || self.left >= LEFT_MAX;
+        let share = if is_at_work { ITERATORS_AT_WORK } else { ITERATORS_SHARE };
         if others <= self.host.memory() as usize / share {
             return;
         }
@@ -345,10 +357,10 @@ impl Range {
             return end.as_ref()?.record().map(Ok);
         }
         match self.advance_far(direction)? {
-            Ok((Value(key), Value(value))) => {
-                let is_short = key.len() + value.len() < LENT_FROM;
-                let own = |part: Bytes| if is_short { Bytes::copy_from_slice(&part) } else { part };
-                self.lent = if self.left > 0 { (own(key), own(value)) } else { (key, value) };
+            Ok(record) => {
+                // Else the walk holds its leaf.
+                let (Value(key), Value(value)) = if self.left > 0 { unpinned(record) } else { record };
+                self.lent = (key, value);
                 Some(Ok((&self.lent.0, &self.lent.1)))
             }
             Err(error) => Some(Err(error)),

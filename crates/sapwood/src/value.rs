@@ -137,9 +137,84 @@ impl std::fmt::Debug for Value {
     }
 }
 
+/// A record, or one key, of this many bytes is kept as it is, with the leaf whose memory it shares: that is mostly no more than twice as long. A
+/// shorter one is copied.
+pub(crate) const KEPT_FROM: usize = 2048;
+
+/// The same record. A short one gets memory of its own, so that it does not hold the leaf that it comes from.
+pub(crate) fn unpinned((key, value): (Key, Value)) -> (Key, Value) {
+    let is_short = key.len() + value.len() < KEPT_FROM;
+    if is_short { (Value::from(&key[..]), Value::from(&value[..])) } else { (key, value) }
+}
+
+/// A place for one key or value after the other, each kept for as long as one likes: a short one is copied, always into the same memory.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    short: Vec<u8>,
+    /// Empty, unless what is kept is long.
+    long: Bytes,
+}
+
+impl Kept {
+    /// Keeps this one in place of the one before.
+    pub fn keep(&mut self, part: &Bytes) {
+        if part.len() >= KEPT_FROM {
+            self.long = part.clone();
+            return;
+        }
+        self.short.clear();
+        self.short.extend_from_slice(part);
+        if !self.long.is_empty() {
+            self.long = Bytes::new();
+        }
+    }
+
+    /// The one that was kept last.
+    pub fn bytes(&self) -> &[u8] {
+        if self.long.is_empty() { &self.short } else { &self.long }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Bytes that say whether they are still held.
+    fn leaf(len: usize) -> (Bytes, impl Fn() -> bool) {
+        struct Leaf(Vec<u8>, #[expect(dead_code, reason = "it goes with the leaf")] std::sync::Arc<()>);
+        impl AsRef<[u8]> for Leaf {
+            fn as_ref(&self) -> &[u8] {
+                &self.0
+            }
+        }
+        let held = std::sync::Arc::new(());
+        let weak = std::sync::Arc::downgrade(&held);
+        (Bytes::from_owner(Leaf(vec![7; len], held)), move || weak.strong_count() > 0)
+    }
+
+    #[test]
+    fn what_is_short_does_not_hold_its_leaf() {
+        for (key, value, is_shared) in [
+            (5, 100, false),
+            (5, KEPT_FROM, true),
+            (KEPT_FROM, 0, true),
+            (1, KEPT_FROM - 1, true),
+            (0, 0, false),
+        ] {
+            let (bytes, is_held) = leaf(8192);
+            let record = unpinned((Value(bytes.slice(..key)), Value(bytes.slice(key..key + value))));
+            drop(bytes);
+            assert_eq!((record.0.len(), record.1.len(), is_held()), (key, value, is_shared));
+        }
+        let mut kept = Kept::default();
+        assert_eq!(kept.bytes(), b"");
+        for len in [3, KEPT_FROM, 1, KEPT_FROM + 1, KEPT_FROM - 1, 0] {
+            let (bytes, is_held) = leaf(8192);
+            kept.keep(&bytes.slice(..len));
+            drop(bytes);
+            assert_eq!((kept.bytes(), is_held()), (&vec![7; len][..], len >= KEPT_FROM));
+        }
+    }
 
     fn equals<T: PartialEq<Value> + ?Sized>(same: &T, other: &T)
     where

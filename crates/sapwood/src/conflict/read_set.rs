@@ -11,6 +11,7 @@
 use crate::bounds::{end_at, first_at, successor};
 use crate::conflict::key_ranges::KeyRanges;
 use crate::operation::{KeyRange, KeyspaceId};
+use crate::value::Kept;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -56,9 +57,9 @@ struct OpenRange {
     start: Bytes,
     end: Option<Bytes>,
     /// The last key that it returned at the front.
-    front: Option<Bytes>,
+    front: Option<Kept>,
     /// The last key that it returned at the back.
-    back: Option<Bytes>,
+    back: Option<Kept>,
     is_exhausted: bool,
 }
 
@@ -125,10 +126,11 @@ impl ReadSet {
     /// An iterator has returned `key`. (Nothing happens if the transaction is over.)
     pub fn advance(&mut self, OpenRangeId(id): OpenRangeId, end: End, key: &Bytes) {
         if let Some(Some(range)) = self.open.get_mut(id) {
-            match end {
-                End::Front => range.front = Some(key.clone()),
-                End::Back => range.back = Some(key.clone()),
-            }
+            let last = match end {
+                End::Front => &mut range.front,
+                End::Back => &mut range.back,
+            };
+            last.get_or_insert_default().keep(key);
         }
     }
 
@@ -167,9 +169,9 @@ impl ReadSet {
         let grown = if is_exhausted {
             ranges.add(start, end)
         } else {
-            // A key that an iterator returned shares the memory of its node.
-            let back = back.map(|key| ranges.add(Bytes::copy_from_slice(&key), end)).unwrap_or(0);
-            back + front.map(|key| ranges.add(start, Some(successor(&key)))).unwrap_or(0)
+            // A long key shares the memory of its node.
+            let back = back.map(|key| ranges.add(Bytes::copy_from_slice(key.bytes()), end)).unwrap_or(0);
+            back + front.map(|key| ranges.add(start, Some(successor(key.bytes())))).unwrap_or(0)
         };
         self.bytes = self.bytes.saturating_add_signed(grown);
     }

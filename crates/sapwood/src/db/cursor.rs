@@ -11,7 +11,7 @@ use crate::db::transaction::range::{TransactionRange, TransactionView};
 use crate::error::{Error, Result};
 use crate::iter::Range;
 use crate::tree::range::Direction;
-use crate::value::{Key, Value};
+use crate::value::{Kept, Key, Value};
 use bytes::Bytes;
 use std::ops::Bound;
 
@@ -42,6 +42,9 @@ pub struct Cursor {
     view: View,
     keyspace: Keyspace,
     position: CursorPosition,
+    /// The record at which it is, if it is at one. A cursor may stand for long.
+    key: Kept,
+    value: Kept,
     /// What comes behind the place in this direction.
     walk: Option<(Direction, Walk)>,
 }
@@ -78,16 +81,24 @@ impl Walk {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy)]
 enum CursorPosition {
     BeforeFirst,
-    At(Key, Value),
+    AtRecord,
     BehindLast,
 }
 
 impl Cursor {
     fn new(view: View, keyspace: &Keyspace) -> Self {
-        Self { view, keyspace: keyspace.clone(), position: CursorPosition::BeforeFirst, walk: None }
+        let (key, value) = (Kept::default(), Kept::default());
+        Self {
+            view,
+            keyspace: keyspace.clone(),
+            position: CursorPosition::BeforeFirst,
+            key,
+            value,
+            walk: None,
+        }
     }
 
     /// Goes to the first record whose key is not less than `key`, or behind the last.
@@ -223,33 +234,38 @@ impl Cursor {
     /// # Ok(()) }
     /// ```
     pub fn record(&self) -> Option<(&[u8], &[u8])> {
-        match &self.position {
-            CursorPosition::At(key, value) => Some((key, value)),
-            CursorPosition::BeforeFirst | CursorPosition::BehindLast => None,
-        }
+        matches!(self.position, CursorPosition::AtRecord).then(|| (self.key.bytes(), self.value.bytes()))
     }
 
     fn step(&mut self, direction: Direction) -> Result<Option<(&[u8], &[u8])>> {
         if self.walk.as_ref().is_some_and(|(of, _)| *of == direction) {
             return self.advance();
         }
-        let (low, high) = match (&self.position, direction) {
+        let here = || Bound::Excluded(Bytes::copy_from_slice(self.key.bytes()));
+        let bounds = match (self.position, direction) {
             (CursorPosition::BeforeFirst, Direction::Down) | (CursorPosition::BehindLast, Direction::Up) => {
                 return Ok(None);
             }
-            (CursorPosition::At(key, _), Direction::Up) => (Bound::Excluded(key.clone()), Bound::Unbounded),
-            (CursorPosition::At(key, _), Direction::Down) => (Bound::Unbounded, Bound::Excluded(key.clone())),
+            (CursorPosition::AtRecord, Direction::Up) => (here(), Bound::Unbounded),
+            (CursorPosition::AtRecord, Direction::Down) => (Bound::Unbounded, here()),
             (CursorPosition::BeforeFirst | CursorPosition::BehindLast, _) => {
                 (Bound::Unbounded, Bound::Unbounded)
             }
         };
-        self.walk(direction, (low, high))
+        self.walk_between(direction, bounds)
     }
 
     /// Goes to the first record within bounds that comes in this direction.
     fn walk(&mut self, direction: Direction, bounds: impl KeyBounds) -> Result<Option<(&[u8], &[u8])>> {
         let own = |bound: Bound<&[u8]>| bound.map(Bytes::copy_from_slice);
-        let bounds = (own(bounds.start()), own(bounds.end()));
+        self.walk_between(direction, (own(bounds.start()), own(bounds.end())))
+    }
+
+    fn walk_between(
+        &mut self,
+        direction: Direction,
+        bounds: (Bound<Bytes>, Bound<Bytes>),
+    ) -> Result<Option<(&[u8], &[u8])>> {
         self.walk = Some((direction, self.view.walk(&self.keyspace, bounds)));
         self.advance()
     }
@@ -261,7 +277,11 @@ impl Cursor {
             Direction::Down => CursorPosition::BeforeFirst,
         };
         self.position = match walk.advance(*direction) {
-            Some(Ok((key, value))) => CursorPosition::At(key, value),
+            Some(Ok((Value(key), Value(value)))) => {
+                self.key.keep(&key);
+                self.value.keep(&value);
+                CursorPosition::AtRecord
+            }
             Some(Err(error)) => {
                 // One that cannot be merged keeps nobody from those behind it.
                 if !matches!(error, Error::MergeFailed { .. }) {
@@ -269,7 +289,10 @@ impl Cursor {
                 }
                 return Err(error);
             }
-            None => over,
+            None => {
+                (self.key, self.value) = Default::default();
+                over
+            }
         };
         Ok(self.record())
     }
@@ -277,7 +300,11 @@ impl Cursor {
 
 impl std::fmt::Debug for Cursor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Cursor({:?}, {:?})", self.keyspace, self.position)
+        match (self.position, self.record()) {
+            (CursorPosition::BeforeFirst, _) => write!(f, "Cursor({:?}, before the first)", self.keyspace),
+            (CursorPosition::BehindLast, _) => write!(f, "Cursor({:?}, behind the last)", self.keyspace),
+            (CursorPosition::AtRecord, record) => write!(f, "Cursor({:?}, {record:?})", self.keyspace),
+        }
     }
 }
 

@@ -586,8 +586,8 @@ impl Host for Handle {
     }
 
     #[cfg(feature = "async")]
-    fn readers(&self) -> &crate::pool::Pool {
-        &self.engine.tasks.readers
+    fn readers(&self) -> Result<&crate::pool::Pool> {
+        self.engine.health.check_process().map(|()| &*self.engine.tasks.readers)
     }
 }
 

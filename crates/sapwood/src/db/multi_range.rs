@@ -77,8 +77,8 @@ impl Keyspace {
     /// together, each level of the tree with one parallel read, so that many short ranges take little longer than one. Use them from
     /// their beginning: what was read is not for [`rev`](Iterator::rev).
     ///
-    /// Each takes about a kilobyte, and until it is used what it has read, which is some 24 KiB of leaves; as far as that does not fit
-    /// the memory for reads, a range reads when it is used.
+    /// Each takes about two kilobytes, and until it is used what it has read, which is some 24 KiB of leaves and counts as what iterators hold. As
+    /// far as that does not fit the memory for reads, or iterators would hold more than an eighth of the budget, a range reads when it is used.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {
@@ -204,6 +204,33 @@ mod tests {
         }
         let later = requests() - before - begun;
         assert!(later <= 6, "{later} more requests");
+    }
+
+    /// What they had read was not counted until each was used: standing lists took any memory.
+    #[test]
+    fn what_standing_lists_have_read_is_counted_and_limited() {
+        let (db, keyspace) = cold();
+        let held = || db.handle.engine.pager.iterator_bytes();
+        let list = |number: u32| {
+            let starts = (0..20).map(|range| (number * 4999 + range * 9973) % 190_000);
+            keyspace.multi_range(starts.map(|start| key(start)..key(start + 300)))
+        };
+        let unused: Vec<_> = (0..20).map(|_| keyspace.range(key(7)..)).collect();
+        let bare = held();
+        drop(unused);
+        for is_cached in [false, true] {
+            let ranges = list(0);
+            assert!(held() > bare + (20 << 10), "{} bytes, {is_cached}", held());
+            ranges.into_iter().for_each(|range| assert!(range.count() > 280));
+            assert_eq!(held(), 0);
+        }
+        let lists: Vec<_> = (1..=40).map(list).collect();
+        // An eighth of the budget, one list more, and what each range takes that has read nothing.
+        let most = (16 << 20) / 8 + (256 << 10) + 40 * 20 * 3000;
+        assert!((2 << 20..most).contains(&held()), "{} bytes of {most}", held());
+        let found: usize = lists.into_iter().step_by(8).flatten().map(Iterator::count).sum();
+        assert!((5 * 20 * 280..=5 * 20 * 300).contains(&found), "{found} records");
+        assert_eq!(held(), 0);
     }
 
     #[test]

@@ -6,13 +6,15 @@
 //! ```
 //! Invariants:
 //! 1. Records and errors come as from the range. After an error, or the last record, there is nothing.
-//! 2. Dropping a stream waits for the portion that is being read: afterwards nothing holds the database any more.
+//! 2. Dropping a stream waits for the portion that is being read: afterwards nothing holds the database any more. In a forked child it waits
+//!    for nothing: the thread that reads is the parent's.
+//! 3. What is read ahead holds no leaves but those of long records.
 
 use crate::answer::Answer;
 use crate::error::{Error, Result};
 use crate::iter::{Host, Range};
 use crate::pool::{Behind, Task, caught};
-use crate::value::{Key, Value};
+use crate::value::{Key, Value, unpinned};
 use futures_core::Stream;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -80,7 +82,8 @@ fn take<I: Iterator<Item = Result<(Key, Value)>>>(mut range: Box<I>, count: usiz
         match range.next() {
             Some(Ok((key, value))) => {
                 bytes += key.len() + value.len();
-                records.push((key, value));
+                // Each may be the only one of its leaf that has not expired.
+                records.push(unpinned((key, value)));
             }
             last => {
                 let error = last.and_then(Result::err);
@@ -97,6 +100,19 @@ impl<I> RangeStream<I> {
     pub(crate) fn new(range: I, host: Arc<dyn Host>) -> Self {
         let state = State::Idle(Box::new(range));
         Self { state, records: Vec::new().into_iter(), error: None, portion: PORTION_MIN, host }
+    }
+
+    /// Leaves what is of the parent alone, in a forked child.
+    fn leave(&mut self) {
+        std::mem::forget(std::mem::replace(&mut self.state, State::Over));
+    }
+}
+
+impl<I> Drop for RangeStream<I> {
+    fn drop(&mut self) {
+        if self.host.readers().is_err() {
+            self.leave();
+        }
     }
 }
 
@@ -138,14 +154,24 @@ impl<I: Iterator<Item = Result<(Key, Value)>> + Send + 'static> Stream for Range
             if let Some(error) = this.error.take() {
                 return Poll::Ready(Some(Err(error)));
             }
+            if matches!(this.state, State::Over) {
+                return Poll::Ready(None);
+            }
+            let readers = match this.host.readers() {
+                Ok(readers) => readers,
+                Err(error) => {
+                    this.leave();
+                    return Poll::Ready(Some(Err(error)));
+                }
+            };
             match std::mem::replace(&mut this.state, State::Over) {
-                State::Over => return Poll::Ready(None),
+                State::Over => {}
                 State::Idle(range) => {
                     let (answer, giver) = Answer::new();
                     let count = this.portion;
                     this.portion = (2 * count).min(PORTION_MAX);
                     let name = "a range of a task";
-                    let task = this.host.readers().submit_polled(name, move || {
+                    let task = readers.submit_polled(name, move || {
                         let wake = giver.put(caught(name, || Ok(take(range, count))));
                         Box::new(|| wake.wake())
                     });
@@ -174,5 +200,31 @@ impl<I> std::fmt::Debug for RangeStream<I> {
             State::Over => "RangeStream(all read)",
             State::Idle(_) | State::Reading(..) => "RangeStream",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    /// Of each leaf one record, where the others had expired, say: a thousand leaves were held for a portion of some KiB.
+    #[test]
+    fn a_portion_does_not_hold_the_leaves_of_its_records() {
+        let leaves: Vec<_> = (0..1000).map(|_| Bytes::from(vec![7; 4096])).collect();
+        for (value, is_shared) in [(40, false), (3000, true)] {
+            let records = leaves.iter().map(|leaf| (Value(leaf.slice(..8)), Value(leaf.slice(8..8 + value))));
+            let records: Vec<_> = records.map(Ok).collect();
+            let portion = take(Box::new(records.into_iter()), PORTION_MAX);
+            let bytes = portion.records.len() * (8 + value);
+            assert!(
+                portion.records.len() == 1000 || (PORTION_BYTES..PORTION_BYTES + 8 + value).contains(&bytes)
+            );
+            for (leaf, (key, found)) in leaves.iter().zip(portion.records) {
+                assert_eq!((key.len(), found.len()), (8, value));
+                assert_eq!(leaf.as_ptr_range().contains(&found.as_ptr()), is_shared);
+                assert_eq!(leaf.as_ptr_range().contains(&key.as_ptr()), is_shared);
+            }
+        }
     }
 }

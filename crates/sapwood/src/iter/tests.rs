@@ -35,6 +35,59 @@ fn a_standing_iterator_holds_what_is_in_flight_and_nothing_else() {
     assert!(flights > 10_000 && pager.reader.aloft() == 0, "{flights}");
 }
 
+/// Each held the leaf of the record that it had shown last, beyond the budget and whatever iterators had to leave.
+#[test]
+fn standing_cursors_and_ranges_of_transactions_hold_no_leaves() {
+    /// Frames are counted in pages of so many bytes.
+    const PAGE: usize = 4096;
+    const BUDGET: usize = 4 << 20;
+    let options = Database::builder().memory(BUDGET as u64).background_threads(0);
+    let db = options.open_on(Arc::new(Simulated::new(1))).unwrap();
+    let keyspace = db.keyspace("main").unwrap();
+    keyspace.ingest((0..80_000).map(|number| (key(number), [0; 100]))).unwrap();
+    let places = || (0..2000).map(|number| number * 40);
+    let frames = db.handle.engine.pager.reader.frames();
+    let check = |what: &str| {
+        let (used, _) = frames.pages();
+        assert!(used * PAGE <= BUDGET, "{used} pages are held beside {what}");
+    };
+    let cursors: Vec<_> = places()
+        .map(|place| {
+            let mut cursor = keyspace.cursor();
+            assert_eq!(cursor.seek(key(place)).unwrap().unwrap().0, key(place));
+            assert_eq!(cursor.next().unwrap().unwrap().0, key(place + 1));
+            cursor
+        })
+        .collect();
+    check("cursors");
+    for (mut cursor, place) in cursors.into_iter().zip(places()) {
+        assert_eq!(cursor.record(), Some((&key(place + 1)[..], &[0; 100][..])));
+        assert_eq!(cursor.prev().unwrap().unwrap().0, key(place));
+    }
+    let mut tx = db.transaction().unwrap();
+    let own = |place: u32| [&key(place)[..], b"own"].concat();
+    for has_own in [false, true] {
+        if has_own {
+            // What is taken from the snapshot waits behind these.
+            places().for_each(|place| tx.insert(&keyspace, own(place), "own").unwrap());
+        }
+        let ranges: Vec<_> = places()
+            .map(|place| {
+                let mut range = tx.range(&keyspace, key(place)..);
+                assert_eq!(range.next().unwrap().unwrap().0, key(place));
+                if has_own {
+                    assert_eq!(range.next().unwrap().unwrap().0, own(place));
+                }
+                range
+            })
+            .collect();
+        check("ranges of a transaction");
+        for (mut range, place) in ranges.into_iter().zip(places()) {
+            assert_eq!(range.next().unwrap().unwrap(), (key(place + 1).into(), [0; 100].into()));
+        }
+    }
+}
+
 /// `first` looked at each tombstone in the queues, again and again; also after opening again.
 #[test]
 fn a_look_for_the_end_does_not_walk_along_what_was_removed() {

@@ -50,7 +50,7 @@ pub(crate) struct Leaves {
     /// The bounds end within `leaf`.
     is_last: bool,
     overlay: Overlay,
-    /// Bytes of the present group.
+    /// Bytes of the present group, or of the first one before it is entered.
     memory: usize,
     given: LastKey,
 }
@@ -102,16 +102,19 @@ impl Leaves {
     }
 
     /// Reads together what these walks, of one tree of one version, need first. What cannot be read, or does not fit the memory for
-    /// reads, is left to the walk that needs it.
-    pub fn begin_together<'w>(walks: impl Iterator<Item = &'w mut Self>) {
+    /// reads or the `room` (bytes) for what walks hold, is left to the walk that needs it.
+    pub fn begin_together<'w>(walks: impl Iterator<Item = &'w mut Self>, room: usize) {
         let mut walks: Vec<_> = walks.filter(|walk| !walk.is_over).collect();
         let (mut wanted, mut most) = (Vec::new(), 0);
-        for Self { spec, groups, .. } in &mut walks {
+        for Self { spec, groups, memory, .. } in &mut walks {
             if wanted.is_empty() {
-                most = spec.pager.reader.buffers_max();
+                most = room.min(spec.pager.reader.buffers_max() as usize);
             }
-            let missing = groups.first(spec).map_or_else(Vec::new, |first| first.missing());
-            let bytes: u64 = missing.iter().map(|(id, _)| spec.view().memory_len_of(*id) as u64).sum();
+            let first = groups.first(spec);
+            let missing = first.as_ref().map_or_else(Vec::new, |first| first.missing());
+            // What the cache has counts too: it may be evicted while the walk rests.
+            *memory = first.map_or(0, |first| first.memory());
+            let bytes = *memory + missing.iter().map(|(id, _)| spec.view().memory_len_of(*id)).sum::<usize>();
             if bytes > most {
                 break;
             }
@@ -121,10 +124,11 @@ impl Leaves {
         let Some(Self { spec, .. }) = walks.first() else { return };
         let Ok(read) = spec.view().mixed(wanted.iter().flatten().copied(), ReadMode::Runs) else { return };
         let mut read = read.into_iter();
-        for (Self { spec, groups, .. }, missing) in walks.iter_mut().zip(wanted) {
+        for (Self { spec, groups, memory, .. }, missing) in walks.iter_mut().zip(wanted) {
             let nodes = read.by_ref().take(missing.len()).collect();
             if let Some(first) = groups.first(spec) {
                 first.take_in(spec, nodes);
+                *memory = first.memory();
             }
         }
     }

@@ -3,13 +3,18 @@
 use crate::{builder, count, is_alone, key, open, put, scratch};
 use fork::{Fork, fork, waitpid};
 use futures_executor::block_on;
+use futures_util::{Stream, TryStreamExt};
 use psync::{Access, AlignedBuffer, Device, ReadInto, Volume, Write};
-use sapwood::{Error, Result};
+use sapwood::merge::MergeOperator;
+use sapwood::{Error, KeyspaceOptions, RangeStream, Result};
 use std::future::Future;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::pin::Pin;
 use std::process::Command;
-use std::task::{Context, Waker};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::task::{Context, Poll, Waker};
 
 /// Runs `work` in a child, and returns whether it came to its end and found what it expected. The child shall not run
 /// what else ends a program: other threads of this one had locks.
@@ -128,6 +133,76 @@ fn a_child_that_uses_its_copy_is_told_so() {
     drop((snapshot, keyspace, pending));
     db.close().unwrap();
     assert_eq!(count(&path, 0), 2);
+}
+
+/// An operator that takes until it is told to go on, so that a read of its records does.
+#[derive(Default)]
+struct Slow {
+    is_slow: AtomicBool,
+    /// Reads that were begun.
+    begun: AtomicUsize,
+}
+
+struct SlowOperator(Arc<Slow>);
+
+impl MergeOperator for SlowOperator {
+    fn name(&self) -> &str {
+        "slow"
+    }
+
+    fn apply(&self, _: Option<&[u8]>, operand: &[u8]) -> std::result::Result<Vec<u8>, String> {
+        self.0.begun.fetch_add(1, SeqCst);
+        while self.0.is_slow.load(SeqCst) {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        Ok(operand.to_vec())
+    }
+
+    fn combine(&self, _: &[u8], newer: &[u8]) -> Vec<u8> {
+        newer.to_vec()
+    }
+}
+
+/// It waited for threads that are its parent's.
+#[test]
+fn a_child_gets_nothing_of_a_stream_and_waits_for_nothing() {
+    if !is_alone("forked::a_child_gets_nothing_of_a_stream_and_waits_for_nothing") {
+        return;
+    }
+    let dir = scratch();
+    let slow = Arc::new(Slow::default());
+    let operator = || SlowOperator(Arc::clone(&slow));
+    let db = builder().merge_operator(operator()).open(dir.path().join("d")).unwrap();
+    let keyspace = db.keyspace_with("main", KeyspaceOptions::new().merge(operator())).unwrap();
+    keyspace.merge("key", "value").unwrap();
+    let read = |stream: RangeStream| block_on(stream.try_collect::<Vec<_>>()).unwrap().len();
+    // Threads for tasks are there, and have nothing to do.
+    assert_eq!(read(keyspace.iter().into_stream()), 1);
+    let poll = |stream: &mut RangeStream| Pin::new(stream).poll_next(&mut Context::from_waker(Waker::noop()));
+    let is_told = |stream: &mut RangeStream| {
+        matches!(poll(stream), Poll::Ready(Some(Err(Error::Forked { .. }))))
+            && matches!(poll(stream), Poll::Ready(None))
+    };
+    let mut unused = Some(keyspace.iter().into_stream());
+    slow.is_slow.store(true, SeqCst);
+    let begun = slow.begun.load(SeqCst);
+    let mut running = Some([(); 2].map(|()| {
+        let mut stream = keyspace.iter().into_stream();
+        assert!(poll(&mut stream).is_pending());
+        stream
+    }));
+    while slow.begun.load(SeqCst) < begun + 2 {
+        std::thread::yield_now();
+    }
+    let was_told = in_child(|| {
+        let ([mut polled, dropped], mut unused) = (running.take().expect("two"), unused.take().expect("one"));
+        drop(dropped);
+        is_told(&mut unused) && is_told(&mut polled) && is_told(&mut keyspace.iter().into_stream())
+    });
+    // Before anything fails: the streams are waited for when they are dropped.
+    slow.is_slow.store(false, SeqCst);
+    assert!(was_told);
+    assert!(running.into_iter().flatten().chain(unused).all(|stream| read(stream) == 1));
 }
 
 /// Two children of one process had the same random numbers, so the same ids of databases, and nonces.

@@ -19,7 +19,7 @@ use crate::lock_order::{RankedMutex, rank};
 use crate::merging::is_operands;
 use crate::operation::KeyspaceId;
 use crate::tree::range::Direction;
-use crate::value::{Key, Value};
+use crate::value::{Key, Value, unpinned};
 use bytes::Bytes;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -142,7 +142,8 @@ impl TransactionRange {
                 End::Front => (&mut self.front, &mut self.back),
                 End::Back => (&mut self.back, &mut self.front),
             };
-            if own.is_none() {
+            let is_new = own.is_none();
+            if is_new {
                 let next = match end {
                     End::Front => self.snapshot.next(),
                     End::Back => self.snapshot.next_back(),
@@ -179,6 +180,10 @@ impl TransactionRange {
                     (std::cmp::Ordering::Equal, _) => beneath = own.take().map(|(_, value)| value),
                     _ => {}
                 }
+            }
+            if is_new {
+                // It stays until the caller comes to it.
+                *own = own.take().map(unpinned);
             }
             let (key, change) = (key.clone(), change.clone());
             match end {

@@ -7,6 +7,7 @@
 
 use crate::cache::pager::Coming;
 use crate::error::Result;
+use crate::storage::frames::memory_of;
 use crate::storage::node::{Node, NodeId, PIECE};
 use crate::storage::reader::InFlightLimit;
 use crate::tree::overlay::RunOfPiece;
@@ -104,6 +105,12 @@ impl Group {
     pub fn missing(&self) -> Vec<(NodeId, u8)> {
         let Some((coming, leaves)) = &self.coming else { return Vec::new() };
         coming.ids().enumerate().map(|(index, id)| (id, if index < *leaves { 0 } else { PIECE })).collect()
+    }
+
+    /// Bytes of its nodes that are here.
+    pub fn memory(&self) -> usize {
+        let pieces = self.pieces.0.iter().filter_map(|(_, _, node)| node.as_ref());
+        self.leaves.iter().chain(pieces).map(|node| memory_of(node.bytes().len())).sum()
     }
 
     /// Takes in the nodes that were missing.
