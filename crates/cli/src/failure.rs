@@ -24,6 +24,19 @@ pub(crate) enum Failure {
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
+    /// The same, and what else is to be told.
+    pub fn and(self, more: &str) -> Self {
+        let with = |why: String| why + more;
+        match self {
+            Failure::NotFound(why) => Failure::NotFound(with(why)),
+            Failure::Damage(why) => Failure::Damage(with(why)),
+            Failure::Usage(why) => Failure::Usage(with(why)),
+            Failure::Other(why) => Failure::Other(with(why)),
+            Failure::Interrupted(why) => Failure::Interrupted(with(why)),
+            Failure::Closed => Failure::Closed,
+        }
+    }
+
     /// Tells people, and gives the exit code.
     pub fn tell(&self) -> ExitCode {
         if !matches!(self, Failure::Closed) {

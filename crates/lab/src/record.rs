@@ -82,6 +82,15 @@ pub(crate) fn conditions() -> Vec<String> {
     notes
 }
 
+/// The conditions as they are noted so many minutes after they were looked at: what others do may have changed, our own priority has not.
+pub(crate) fn of_minutes_before(conditions: &[String], minutes: u64) -> Vec<String> {
+    let noted = |note: &String| match minutes > 0 && note.starts_with(BUSY) {
+        true => format!("{note} of the program, {minutes} minutes before"),
+        false => note.clone(),
+    };
+    conditions.iter().map(noted).collect()
+}
+
 /// Whether the line of /proc/PID/stat says so: its 41st field is the policy, 1 or 2.
 #[cfg(target_os = "linux")]
 fn is_real_time(stat: &str) -> bool {
@@ -394,6 +403,16 @@ pub(crate) mod tests {
         assert!(!is_real_time(&stat("lab) S 2 (", "0")));
         assert!(!is_real_time(""));
         assert!(!conditions().iter().any(|note| note.contains("real-time")), "tests have no such priority");
+    }
+
+    /// A note of our own priority ended with "of the program, 12 minutes before".
+    #[test]
+    fn conditions_are_noted_as_of_when_they_were_looked_at() {
+        let busy = format!("{BUSY}: load 9.0 on 2 processors at the beginning");
+        let conditions = [busy.clone(), format!("{REAL_TIME}, so that others' work waits for this")];
+        assert_eq!(of_minutes_before(&conditions, 0), conditions);
+        let later = of_minutes_before(&conditions, 12);
+        assert_eq!(later, [format!("{busy} of the program, 12 minutes before"), conditions[1].clone()]);
     }
 
     #[test]

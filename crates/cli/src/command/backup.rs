@@ -143,17 +143,28 @@ fn rotate(target: &Directory, taken: &BackupInfo, keep: u64) -> Result<()> {
     remove(target, &ours[..old])
 }
 
+/// Removes these, also if some are not there: a removal that was cut off is repeated as it was.
 fn remove(target: &Directory, numbers: &[u64]) -> Result<()> {
-    let mut told = Ok(());
+    let (mut told, mut missing) = (Ok(()), Vec::new());
     for number in numbers {
-        let removed = backup::remove(target, *number)?;
+        let removed = match backup::remove(target, *number) {
+            Err(Error::NoBackup { .. }) => {
+                missing.push(*number);
+                continue;
+            }
+            removed => removed?,
+        };
         let place = target.describe();
         told = told.and(print(format_args!(
             "{place}: backup {number} removed, {} given back",
             human_bytes(removed.bytes)
         )));
     }
-    told
+    // Which there are is told as of now.
+    let refused = missing.into_iter().filter_map(|number| backup::remove(target, number).err());
+    let refused: Vec<_> = refused.map(|error| error.to_string()).collect();
+    let answer = if refused.is_empty() { Ok(()) } else { Err(Failure::NotFound(refused.join("\n"))) };
+    answered(told, answer)
 }
 
 pub(crate) fn list(options: &Backups) -> Result<()> {

@@ -52,22 +52,26 @@ fn put_large(db: &Database, options: &Put, key: &[u8], (input, len): (Input, Opt
     let is_empty = is_new && matches!(values.len_of(key), Ok(None));
     // A keyspace of large values that has none would only keep records out.
     let stays = is_empty && db.drop_keyspace(name).is_err();
+    let place = options.db.display();
     let beside = match () {
-        () if stays => format!(", but that there is a keyspace {name:?} of large values now"),
-        () if db.keyspaces().is_empty() => format!("; {} has no keyspaces", options.db.display()),
+        () if stays => format!(
+            "; but {place} has a keyspace {name:?} of large values now, which takes no records: `sapwood drop` removes it"
+        ),
+        () if db.keyspaces().is_empty() => format!("; {place} has no keyspaces"),
         () => String::new(),
     };
-    match error {
+    let failure = match error {
         // What else failed may have left the value there.
         sapwood::Error::Source { .. } if interrupt::pressed() => {
-            Err(Failure::Interrupted(format!("interrupted: nothing was changed{beside}")))
+            Failure::Interrupted("interrupted: nothing was changed".to_owned())
         }
         sapwood::Error::Source { cause } => {
             let from = options.from.as_deref().map(input::name).unwrap_or_default();
-            Err(Failure::Other(format!("{from}: {cause}; nothing was changed{beside}")))
+            Failure::Other(format!("{from}: {cause}; nothing was changed"))
         }
-        error => Err(error.into()),
-    }
+        error => error.into(),
+    };
+    Err(failure.and(&beside))
 }
 
 /// A source that tells how far it is, and ends when the command is interrupted.

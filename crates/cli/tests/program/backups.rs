@@ -81,6 +81,20 @@ fn old_backups_are_removed() {
     place.run(&["verify", "backups"]).ends(0);
 }
 
+/// Killed behind the first one and repeated as it was, it came to no other.
+#[test]
+fn a_removal_of_several_is_repeated_as_it_was() {
+    let place = place();
+    for _ in 0..3 {
+        place.run(&["backup", "ships.db", "backups"]).ends(0);
+    }
+    place.run(&["backups", "backups", "--remove", "1"]).ends(0);
+    let said = place.run(&["backups", "backups", "--remove", "1", "--remove", "2"]).ends(1);
+    assert!(said.out.contains("backup 2 removed") && !said.out.contains("backup 1"), "{said:?}");
+    said.tells("backup 1").tells("it has: 3");
+    place.run(&["verify", "backups", "--all"]).ends(0);
+}
+
 /// A target may have backups of several databases.
 #[test]
 fn backups_of_other_databases_are_kept() {

@@ -82,13 +82,27 @@ fn who_interrupts_a_load_that_cannot_be_committed_is_told_to_repeat_it() {
         (0..count).map(|index| format!("{index:08}\t{}\n", "v".repeat(300))).collect()
     };
     place.file("ships.tsv", lines(60_000));
-    place.file("more.tsv", lines(1000));
+    // More bad lines than pipe and program take ahead: once all are written, it has the records before them.
+    place.file("more.tsv", lines(1000) + &"bad\n".repeat(1 << 20));
     let script = format!(
         "{{ {PROGRAM} load full/x.db ships.tsv --compression none --memory 8M; cat /dev/zero > full/another; }} 2>/dev/null; \
-         {{ cat more.tsv; sleep 8; }} | timeout --preserve-status 4 {PROGRAM} load full/x.db - --batch 100000 --memory 8M"
+         mkfifo pipe; exec 3<>pipe; \
+         {PROGRAM} load full/x.db - --batch 100000 --memory 8M --skip-bad <pipe 3<&- & \
+         timeout 60 cat more.tsv >&3; kill -TERM $!; wait $!"
     );
     let Some(said) = on_a_small_disk(&place, &script) else { return };
     assert_eq!(said.code, Some(3), "{said:?}");
     assert!(said.err.contains("interrupted: about 0 records are in the database"), "{said:?}");
     assert!(said.err.contains("run the same command again") && !said.err.contains("tail -n"), "{said:?}");
+}
+
+/// It told of the full disk alone.
+#[test]
+fn what_a_large_value_that_does_not_fit_leaves_is_told() {
+    let place = Place::new();
+    place.file("film", noise(7, 24 << 20));
+    let script = format!("{PROGRAM} put full/x.db fram --from film -k films --memory 8M");
+    let Some(said) = on_a_small_disk(&place, &script) else { return };
+    let said = said.ends(3).tells("o space left");
+    assert!(said.err.trim_end().ends_with("; full/x.db has no keyspaces"), "{said:?}");
 }

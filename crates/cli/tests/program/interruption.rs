@@ -22,6 +22,28 @@ fn logged(place: &Place, db: &str) -> u64 {
     logs.filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.len()).sum()
 }
 
+/// Waits until the program has a thread whose name begins so, where the system tells.
+fn until_there_is_a_thread(child: &Child, name: &str) {
+    if !cfg!(target_os = "linux") {
+        std::thread::sleep(Duration::from_millis(500));
+        return;
+    }
+    let threads = format!("/proc/{}/task", child.id());
+    until(&format!("it has a thread {name}"), || {
+        let threads = std::fs::read_dir(&threads).into_iter().flatten().flatten();
+        let names = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok());
+        names.into_iter().any(|found| found.starts_with(name))
+    });
+}
+
+/// Waits until another process sees that the database has this keyspace.
+fn until_there_is_a_keyspace(place: &Place, db: &str, name: &str) {
+    until(&format!("there is a keyspace {name}"), || {
+        let said = place.run(&["scan", db, "-k", "no such keyspace"]);
+        said.err.split_once("there are: ").is_some_and(|(_, names)| names.contains(name))
+    });
+}
+
 /// The number of records that the message tells.
 fn told(said: &Said) -> u64 {
     let words: Vec<_> = said.err.split_whitespace().collect();
@@ -223,7 +245,7 @@ fn a_large_value_whose_pipe_is_silent_is_given_up() {
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(&[7; 300 << 10]).unwrap();
     stdin.flush().unwrap();
-    std::thread::sleep(Duration::from_millis(500));
+    until_there_is_a_keyspace(&place, "x.db", "photos");
     interrupt(&child);
     wait(child).ends(130).tells("nothing was changed");
     drop(stdin);
@@ -239,16 +261,18 @@ fn what_was_made_for_a_large_value_that_is_given_up_keeps_no_records_out() {
         command.stdin(Stdio::piped()).spawn().unwrap()
     };
     let mut silent = put();
-    std::thread::sleep(Duration::from_millis(500));
+    // It waits for the first bytes, and what it would make before that it has made.
+    until_there_is_a_thread(&silent, "sapwood-input");
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(silent.try_wait().unwrap().is_none(), "it waits");
     interrupt(&silent);
-    silent.wait().unwrap();
+    assert!(!silent.wait().unwrap().success());
     assert!(!place.path("x.db").exists());
     let mut child = put();
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(&[7; 300 << 10]).unwrap();
     stdin.flush().unwrap();
-    until("it is open", || crate::running::is_open(&place.path("x.db")));
-    std::thread::sleep(Duration::from_millis(500));
+    until_there_is_a_keyspace(&place, "x.db", "default");
     interrupt(&child);
     wait(child).ends(130).tells("nothing was changed; x.db has no keyspaces");
     drop(stdin);
@@ -293,12 +317,7 @@ fn a_get_that_is_stuck_tells_what_it_may_leave() {
     assert!(Command::new("mkfifo").arg(place.path("pipe")).status().unwrap().success());
     // Nobody reads the pipe.
     let child = place.command(&["get", "ships.db", "fram", "--to", "pipe"]).spawn().unwrap();
-    let threads = format!("/proc/{}/task", child.id());
-    until("it watches for Ctrl-C", || {
-        let threads = std::fs::read_dir(&threads).into_iter().flatten().flatten();
-        let names = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok());
-        names.into_iter().any(|name| name.starts_with("sapwood-dead"))
-    });
+    until_there_is_a_thread(&child, "sapwood-dead");
     std::thread::sleep(Duration::from_millis(300));
     interrupt(&child);
     wait(child).ends(130).tells(".part may be left");

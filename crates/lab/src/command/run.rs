@@ -9,7 +9,7 @@ use crate::interrupt;
 use crate::judgement::{Judgement, Kind, Outcome};
 use crate::laboratory::Laboratory;
 use crate::progress::{print, tell};
-use crate::record::{Machine, Record, write_whole};
+use crate::record::{Machine, Record, of_minutes_before, write_whole};
 use std::path::Path;
 use std::time::{Instant, SystemTime};
 
@@ -50,10 +50,7 @@ pub(super) fn run(arguments: &Run) -> Result<()> {
                 say(&format_args!("{id} {device}: a record is there"))?;
                 continue;
             }
-            let minutes = looked.elapsed().as_secs() / 60;
-            let noted = |note: &String| format!("{note} of the program, {minutes} minutes before");
-            let conditions: Vec<_> =
-                conditions.iter().map(|note| if minutes > 0 { noted(note) } else { note.clone() }).collect();
+            let conditions = of_minutes_before(&conditions, looked.elapsed().as_secs() / 60);
             match one(experiment, device, arguments, &laboratory, &conditions) {
                 Ok(record) => {
                     say(&verdict(experiment, &record))?;

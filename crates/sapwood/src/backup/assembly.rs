@@ -377,7 +377,8 @@ pub(crate) fn complete(
     let format = current::FORMAT;
     let current = Current { format, database, manifest: 1, span: version.span, manifest_len: 0 };
     // Syncs the directory before it writes CURRENT.
-    let mut manifest = Manifest::create(Arc::clone(volume), (current, encryption), &version)?;
+    let created = Manifest::create(Arc::clone(volume), (current, encryption), &version);
+    let mut manifest = created.map_err(|error| without_current(&**volume, error))?;
     // It is a database by now, and durable. What follows the next opening does as well, and nobody could repeat it here.
     let sealed = manifest.seal(&version);
     drop(manifest);
@@ -386,6 +387,28 @@ pub(crate) fn complete(
         tracing::warn!(%error, path = volume.describe(), "the database is whole, and looks as if it had not been closed");
     }
     Ok(())
+}
+
+/// Takes `CURRENT` away again after this error: it may be there and not last, and where it is, nothing can be restored. What is said to have
+/// failed may be repeated then. A power failure may bring it back: all that it needs was durable before it.
+fn without_current(volume: &dyn Volume, error: Error) -> Error {
+    match (volume.remove(current::FILE), error) {
+        (Ok(()) | Err(psync::Error::NotFound { .. }), error) => error,
+        (Err(_), Error::Poisoned { cause }) => Error::Poisoned {
+            cause: format!(
+                "{cause}; if {} is there, open the database, or empty the directory",
+                current::FILE
+            ),
+        },
+        (Err(_), error) => error,
+    }
+}
+
+/// The error of a restore or a repair that has failed, the `work`: there is no database yet that could be opened again.
+pub(crate) fn not_made(work: &'static str, error: Error) -> Error {
+    let Error::Poisoned { cause } = error else { return error };
+    let source = std::io::Error::other(cause);
+    Error::from(psync::Error::Io { operation: work, file: "the database".to_owned(), offset: None, source })
 }
 
 /// Applies an edit of the version, whose segments get places one behind the other.

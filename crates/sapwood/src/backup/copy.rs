@@ -220,9 +220,6 @@ impl<'p> Backup<'p> {
     }
 
     fn take(&mut self, target: &dyn Target) -> Result<BackupInfo> {
-        if self.archives && self.source.commits.state.load().version.kept_log_max() == 0 {
-            return Err(Error::NoChanges { path: self.source.health.path().into() });
-        }
         let listing = Listing::read(target)?;
         let number = listing.next_number();
         if let Err(error) = remove_vain(target, &listing) {
@@ -249,6 +246,9 @@ impl<'p> Backup<'p> {
             // Without the queues, which would be held as well.
             let version = Arc::clone(&state.version);
             drop(state);
+            if self.archives && version.kept_log_max() == 0 {
+                return Err(Error::NoChanges { path: self.source.health.path().into() });
+            }
             // The view needs none that comes later.
             let encryption = self.source.encryption.frozen()?;
             let of = (current.database, &self.source.encryption);

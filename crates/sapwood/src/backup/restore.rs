@@ -4,7 +4,7 @@
 mod tests;
 
 use super::archive::ArchivePart;
-use super::assembly::Assembly;
+use super::assembly::{Assembly, not_made};
 use super::blob::{BlobReader, Input, Kind, Seal};
 use super::input::{BlobInput, decode_manifest, read_manifest};
 use super::manifest::BackupManifest;
@@ -177,7 +177,7 @@ impl<'p> Restore<'p> {
     }
 
     /// Restores into an empty directory, which is created if there is none. All bytes are checked. The directory becomes a database
-    /// at the end, with one step: a restore that is killed leaves none, and can be repeated there. The copy is a database of its own,
+    /// at the end, with one step: a restore that fails or is killed leaves none, and can be repeated there. The copy is a database of its own,
     /// with another id.
     ///
     /// ```
@@ -240,7 +240,7 @@ impl<'p> Restore<'p> {
             Assembly::on(&volume, key)
         });
         drop(lock);
-        restored
+        restored.map_err(|error| not_made("restore", error))
     }
 
     /// Reads all of the backup and checks it, without restoring it.

@@ -5,6 +5,8 @@
 //!    written for it, its manifest names. For others the manifests are read. A manifest is removed before any blob that it names.
 //! 2. What an attempt has left that came to no end stays until a later backup of the same database is done: it may be terabytes, and others
 //!    that share the target have no say in that. What no later attempt takes over goes with the next one.
+//! 3. A removal has read all that it needs to know before anything goes, and whatever is left of a backup can be removed by its number: so one
+//!    that was cut off can be repeated, wherever that was.
 
 use super::archive::{Archive, ArchiveGap};
 use super::blob::Seal;
@@ -196,8 +198,9 @@ pub fn list_each(target: &dyn Target) -> Result<Vec<(u64, Result<BackupInfo>)>> 
     Ok(infos.collect())
 }
 
-/// Removes a backup, and all blobs that no other backup needs. If it is interrupted, repeat it: the backup may be none any more, and what is left
-/// of it is removed by its number, or goes when the next backup of the same database is done.
+/// Removes a backup, and all blobs that no other backup needs. If it fails or is interrupted, repeat it: the backup may be none any more, and what
+/// is left of it is removed by its number, or goes when the next backup of the same database is done. [`Error::NoBackup`] says that nothing is
+/// left that no other backup needs.
 ///
 /// That also holds for what is left of a backup that was interrupted: it stays for the next backup of the same database, which goes on with it. If
 /// no other is to come, remove it, by the number in the names of its blobs.
@@ -222,41 +225,47 @@ pub fn list_each(target: &dyn Target) -> Result<Vec<(u64, Result<BackupInfo>)>> 
 /// other blobs go with the first backup or removal that can read all manifests.
 pub fn remove(target: &dyn Target, number: u64) -> Result<Removed> {
     let _lock = called(target, "lock", "the target", target.lock())?;
-    let mut listing = Listing::read(target)?;
-    let mut backups = listing.backups();
-    let is_backup = backups.remove(&number);
-    // Without a manifest it is an attempt, or was about to be removed.
-    if !is_backup && !listing.blobs.contains_key(&BlobName::Version(number)) {
-        return Err(no_backup(target, Some(number), &listing));
+    let listing = Listing::read(target)?;
+    let none = || no_backup(target, Some(number), &listing);
+    let is_of_it = |name: &BlobName| name.backup() == number;
+    if !listing.blobs.keys().any(is_of_it) {
+        return Err(none());
     }
-    // Before anything goes.
+    let mut backups = listing.backups();
+    // Without a manifest it is an attempt, or what a removal has left.
+    let is_backup = backups.remove(&number);
+    let own = [BlobName::Manifest(number), BlobName::Version(number)];
     let mut unnamed = Unnamed { blobs: listing.blobs.keys().copied().collect(), ..Unnamed::default() };
     let read = backups.into_iter().try_for_each(|other| -> Result<()> {
         unnamed.take_out(&read_manifest(target, other)?.0);
         Ok(())
     });
-    let is_known = match read {
+    match read {
         // Of two that are damaged each would keep the other for ever.
         Err(error) if is_backup && error.is_damage() && is_damaged(target, number)? => {
             tracing::warn!(%error, "the blobs of a damaged backup stay until all manifests can be read");
-            false
+            unnamed.blobs = own.into();
         }
-        read => read.map(|()| true)?,
-    };
+        read => {
+            read?;
+            for attempt in listing.attempts().into_iter().filter(|attempt| *attempt != number) {
+                unnamed.keep_attempt(target, attempt)?;
+            }
+        }
+    }
+    if !unnamed.blobs.iter().any(is_of_it) {
+        return Err(none());
+    }
     let mut removed = Removed::default();
-    // Without its version the rest is no attempt that could be gone on with.
-    for own in [BlobName::Manifest(number), BlobName::Version(number)] {
-        let Some(bytes) = listing.blobs.remove(&own) else { continue };
+    // One by one: without its manifest it is no backup, and without its version no attempt that could be gone on with.
+    for own in own {
+        unnamed.blobs.remove(&own);
+        let Some(bytes) = listing.blobs.get(&own) else { continue };
         let name = own.to_string();
         called(target, "remove", &name, target.delete(std::slice::from_ref(&name)))?;
-        removed.add(bytes);
+        removed.add(*bytes);
     }
-    if is_known {
-        for attempt in listing.attempts() {
-            unnamed.keep_attempt(target, attempt)?;
-        }
-        unnamed.remove(target, &listing, &mut removed)?;
-    }
+    unnamed.remove(target, &listing, &mut removed)?;
     Ok(removed)
 }
 

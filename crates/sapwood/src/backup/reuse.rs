@@ -13,11 +13,13 @@
 //! Invariants:
 //! 1. A part is taken over only if the version of its attempt names every node that is live in it now.
 //! 2. Of another database's attempt no part is taken over that has no live node: nothing would tell whose it is.
+//! 3. Of an attempt nothing goes that a backup of any database may name: all manifests that are newer than it were read, or all of it stays.
 
 use super::blob::{END, HEADER, Kind, Seal};
 use super::input::{BlobInput, database_of, read_manifest};
 use super::manifest::{BackupManifest, Part};
 use super::name::BlobName;
+use super::retain::named;
 use super::target::Target;
 use super::{called, damage, is_unreadable};
 use crate::database_id::DatabaseId;
@@ -114,7 +116,7 @@ pub(super) fn find(
     database: DatabaseId,
     of: (&Version, &Encryption),
 ) -> Result<(Rows, Vec<BlobName>)> {
-    let newest = newest(target, listing, database, of.0)?;
+    let (newest, unnamed) = newest(target, listing, database, of.0)?;
     let last = newest.iter().find(|earlier| earlier.database == database).map(|earlier| earlier.number);
     let mut attempts = BTreeSet::new();
     for attempt in listing.attempts().into_iter().filter(|attempt| last.is_none_or(|last| *attempt > last)) {
@@ -132,17 +134,13 @@ pub(super) fn find(
         rows.get(&segment).is_some_and(|row| row.iter().any(is_it))
     };
     let of_use: BTreeSet<u64> = rows.values().flatten().map(|part| part.backup).collect();
-    // Of what is older than any backup that may name it, be it another database's or one that cannot be read, that is not asked here.
-    let newest_of_all = listing.backups().into_iter().max();
-    let is_unnamed = |attempt: &u64| attempts.contains(attempt) && Some(*attempt) > newest_of_all;
     let is_left = |name: &BlobName| match *name {
-        BlobName::Segment { segment, from, to, backup } => {
-            is_unnamed(&backup) && !is_taken(segment, from, to, backup)
-        }
-        BlobName::Version(attempt) => is_unnamed(&attempt) && !of_use.contains(&attempt),
+        BlobName::Segment { segment, from, to, backup } => !is_taken(segment, from, to, backup),
+        BlobName::Version(attempt) => !of_use.contains(&attempt),
         _ => false,
     };
-    let left = listing.blobs.keys().copied().filter(is_left).collect();
+    let of_own = unnamed.into_iter().filter(|name| attempts.contains(&name.backup()));
+    let left = of_own.filter(is_left).collect();
     Ok((rows, left))
 }
 
@@ -226,28 +224,40 @@ impl Earlier {
     }
 }
 
-/// The newest backup of this database, else the newest ones of all others, of those that can be read. One manifest is in memory at a time.
+/// The newest backup of this database, else the newest ones of all others, of those that can be read; and the blobs of attempts that no backup
+/// names which is newer than they are. One manifest is in memory at a time.
 fn newest(
     target: &dyn Target,
     listing: &Listing,
     database: DatabaseId,
     version: &Version,
-) -> Result<Vec<Earlier>> {
+) -> Result<(Vec<Earlier>, BTreeSet<BlobName>)> {
     let mut others: Vec<Earlier> = Vec::new();
+    let attempts = listing.attempts();
+    let of_attempts = listing.blobs.keys().copied().filter(|name| attempts.contains(&name.backup()));
+    let mut unnamed: BTreeSet<BlobName> = of_attempts.collect();
     for number in listing.backups().into_iter().rev() {
-        match read_manifest(target, number) {
-            Ok((manifest, _)) if manifest.database == database => {
-                return Ok(vec![Earlier::of(&manifest, listing, version)]);
-            }
-            Ok((manifest, _)) if others.iter().any(|other| other.database == manifest.database) => {}
-            Ok((manifest, _)) => others.push(Earlier::of(&manifest, listing, version)),
+        let manifest = match read_manifest(target, number) {
+            Ok((manifest, _)) => manifest,
             Err(error) if is_unreadable(&error) => {
                 tracing::warn!(%error, "nothing is taken over from a backup that cannot be read");
+                // It may name all that was there before it.
+                unnamed.retain(|name| name.backup() > number);
+                continue;
             }
             Err(error) => return Err(error),
+        };
+        if manifest.database == database {
+            return Ok((vec![Earlier::of(&manifest, listing, version)], unnamed));
+        }
+        if !unnamed.is_empty() {
+            named(&manifest).for_each(|(name, _)| _ = unnamed.remove(&name));
+        }
+        if others.iter().all(|other| other.database != manifest.database) {
+            others.push(Earlier::of(&manifest, listing, version));
         }
     }
-    Ok(others)
+    Ok((others, unnamed))
 }
 
 /// Parts one behind the other, from the first byte on: of those that begin at the same byte the longest.

@@ -305,7 +305,8 @@ impl<'p> Repair<'p> {
             None => Encryption::NONE,
         };
         let new = New { volume, data, database, encryption };
-        repair(&old, plan, &new, self.memory, &mut self.reporter)
+        let repaired = repair(&old, plan, &new, self.memory, &mut self.reporter);
+        repaired.map_err(|error| assembly::not_made("repair", error))
     }
 }
 

@@ -33,10 +33,35 @@ fn interrupted(db: &Database, target: &Simulated, most: usize) {
     assert!(matches!(taken, Err(Error::BackupTarget { .. })), "{taken:?}");
 }
 
-/// Bytes of the target's blobs.
+/// Gives the database's records other values, all at other places.
+fn rewrite(db: &Database, byte: u8) {
+    let rows = db.keyspace("many").expect("a keyspace");
+    for part in 0..20u32 {
+        let mut batch = db.batch();
+        for row in part * 1000..part * 1000 + 1000 {
+            batch.insert(&rows, row.to_be_bytes(), [byte; 120]);
+        }
+        batch.commit().expect("commits");
+    }
+    db.flush().and_then(|()| db.compact()).expect("compacts");
+}
+
+/// The target's blobs, and their bytes.
+fn blobs(target: &Simulated) -> Vec<(String, u64)> {
+    let mut blobs = directory(target).list().expect("lists");
+    blobs.retain(|(name, _)| name != "LOCK");
+    blobs
+}
+
 fn bytes(target: &Simulated) -> u64 {
-    let blobs = directory(target).list().expect("lists");
-    blobs.iter().filter(|(name, _)| name != "LOCK").map(|(_, len)| len).sum()
+    blobs(target).iter().map(|(_, len)| len).sum()
+}
+
+/// The blobs that were written for this backup or attempt.
+fn written_for(target: &Simulated, number: u64) -> Vec<(String, u64)> {
+    let mut blobs = blobs(target);
+    blobs.retain(|(name, _)| name.ends_with(&format!("-{number:06}")));
+    blobs
 }
 
 fn is_restored(target: &Simulated, number: u64, db: &Database) {
@@ -71,52 +96,149 @@ fn attempts_that_fail_do_not_pile_up() {
     is_restored(&target, taken.number, &db);
 }
 
-/// Segments that no later attempt needs, and the tables that tell of them, stayed until one was done.
+/// Segments that no later attempt needs, and the tables that tell of them, stayed until one was done; and if another database had a backup in
+/// the target between two attempts, they stayed as well.
 #[test]
 fn attempts_in_which_everything_is_new_do_not_pile_up() {
-    let target = Simulated::new(2);
-    let db = filled(&Simulated::new(1), 0);
-    let rows = db.keyspace("many").expect("a keyspace");
-    db.backup().run(&directory(&target)).expect("a backup");
-    let before = bytes(&target);
-    for round in 0..5u8 {
-        for part in 0..20u32 {
-            let mut batch = db.batch();
-            for row in part * 1000..part * 1000 + 1000 {
-                batch.insert(&rows, row.to_be_bytes(), [round; 120]);
+    for is_shared in [false, true] {
+        let target = Simulated::new(2);
+        let (db, other) = (filled(&Simulated::new(1), 0), filled(&Simulated::new(3), 100));
+        db.backup().run(&directory(&target)).expect("a backup");
+        for round in 0..5u8 {
+            rewrite(&db, round);
+            interrupted(&db, &target, 2);
+            if is_shared {
+                other.backup().run(&directory(&target)).expect("a backup");
             }
-            batch.commit().expect("commits");
+            let backups: Vec<_> = backup::list(&directory(&target)).expect("lists");
+            let backups: Vec<_> = backups.iter().map(|backup| format!("-{:06}", backup.number)).collect();
+            let mut left = blobs(&target);
+            left.retain(|(name, _)| !backups.iter().any(|backup| name.ends_with(backup)));
+            let versions = left.iter().filter(|(name, _)| name.starts_with("version-")).count();
+            // Two segments, and perhaps one of the attempt before that has lived.
+            let bytes: u64 = left.iter().map(|(_, len)| len).sum();
+            assert!(
+                bytes > 400 << 10 && bytes < 1 << 20 && versions <= 2,
+                "{bytes} bytes in round {round} (shared: {is_shared}), {left:?}"
+            );
         }
-        db.flush().and_then(|()| db.compact()).expect("compacts");
-        interrupted(&db, &target, 2);
-        let blobs = directory(&target).list().expect("lists");
-        let versions = blobs.iter().filter(|(name, _)| name.starts_with("version-")).count();
-        // Two segments, and perhaps one of the attempt before that has lived.
-        let left = bytes(&target) - before;
-        assert!(
-            left > 400 << 10 && left < 1 << 20 && versions <= 3,
-            "{left} bytes in round {round}, {blobs:?}"
-        );
+        let taken = db.backup().run(&directory(&target)).expect("a backup");
+        is_restored(&target, taken.number, &db);
+        assert!(!is_shared || backup::list(&directory(&target)).expect("lists").len() == 7);
     }
-    let taken = db.backup().run(&directory(&target)).expect("a backup");
-    is_restored(&target, taken.number, &db);
 }
 
-/// It was none that a removal knew, and its blobs were taken for those of an attempt.
+/// An attempt, and a backup that takes over its segments and cannot remove its version, so that it looks as if it could be gone on with.
+fn an_attempt_below_its_backup(db: &Database, target: &Simulated) {
+    interrupted(db, target, 3);
+    let version = Filter::kinds([OperationKind::Remove]).file("version-000001");
+    target.fail_nth(version, 1, Fault::Error, Repeat::Sticky);
+    assert_eq!(db.backup().run(&directory(target)).expect("a backup").number, 2);
+    assert!(target.fired() > 0 && written_for(target, 1).len() == 4, "{:?}", blobs(target));
+}
+
+/// The next attempt, of which nothing could be said to be named by a backup that it could not read.
+#[test]
+fn what_a_backup_may_need_that_cannot_be_read_stays() {
+    let (source, target) = (Simulated::new(1), Simulated::new(2));
+    let db = filled(&source, 0);
+    an_attempt_below_its_backup(&db, &target);
+    target.clear_faults();
+    let (before, manifest) = (hash(&db), target.read_file("backup-000002").expect("a manifest"));
+    target.truncate_file("backup-000002", 70).expect("cuts");
+    rewrite(&db, 50);
+    interrupted(&db, &target, 2);
+    assert_eq!(written_for(&target, 3).len(), 4, "it came behind what it removes");
+    target.write_file("backup-000002", &manifest).expect("mends");
+    let copy = Simulated::new(77);
+    Restore::from(&directory(&target)).number(2).onto(Arc::new(copy.clone())).expect("restores");
+    assert_eq!(hash(&open(&copy).expect("opens")), before);
+}
+
+/// The original's attempt is named by the backup of a copy alone.
+#[test]
+fn what_the_backup_of_a_copy_needs_stays() {
+    let target = Simulated::new(2);
+    let db = filled(&Simulated::new(1), 0);
+    an_attempt_below_its_backup(&db, &target);
+    let copy = Simulated::new(7);
+    Restore::from(&directory(&target)).number(2).onto(Arc::new(copy.clone())).expect("restores");
+    let copy = open(&copy).expect("opens");
+    let taken = copy.backup().run(&directory(&target)).expect("a backup");
+    assert_eq!((taken.number, taken.copied), (3, 0));
+    target.clear_faults();
+    backup::remove(&directory(&target), 2).expect("removes");
+    assert_eq!(written_for(&target, 1).len(), 4, "{:?}", blobs(&target));
+    rewrite(&db, 50);
+    interrupted(&db, &target, 2);
+    // The version has gone, the segments have not.
+    assert_eq!(written_for(&target, 1).len(), 3, "{:?}", blobs(&target));
+    is_restored(&target, 3, &copy);
+}
+
+/// It was none that a removal knew once its manifest and version were gone, and its other blobs stayed; or it was taken for an attempt.
 #[test]
 fn a_removal_that_was_cut_off_is_repeated() {
+    let ground = Simulated::new(2);
+    let one = filled(&Simulated::new(1), 0).backup().run(&directory(&ground)).expect("a backup");
+    filled(&Simulated::new(3), 100).backup().run(&directory(&ground)).expect("a backup");
+    let all = written_for(&ground, 2).len() as u64;
+    assert!(all > 10);
+    let remove = |target: &Simulated| backup::remove(&directory(target), 2);
+    for nth in 1..=all {
+        let target = ground.crash();
+        let removals = Filter::kinds([OperationKind::Remove]);
+        target.fail_nth(removals, nth, Fault::Error, Repeat::Once);
+        let cut_off = remove(&target);
+        assert!(matches!(cut_off, Err(Error::BackupTarget { .. })), "removal {nth}: {cut_off:?}");
+        assert!(bytes(&target) > one.bytes && target.fired() == 1, "removal {nth}");
+        let removed = remove(&target).unwrap_or_else(|error| panic!("removal {nth}: {error}"));
+        assert_eq!((removed.blobs, bytes(&target)), (all + 1 - nth, one.bytes), "removal {nth}");
+        assert!(matches!(remove(&target), Err(Error::NoBackup { .. })));
+    }
+    // What was removed may be there again after a power failure.
+    for nth in 1..=all + 3 {
+        let target = ground.crash();
+        let changes = Filter::kinds([OperationKind::Remove, OperationKind::SyncDirectory]);
+        target.fail_nth(changes, nth, Fault::PowerOff, Repeat::Once);
+        _ = remove(&target);
+        let target = target.power_loss(nth);
+        let again = remove(&target);
+        assert!(again.is_ok() || matches!(again, Err(Error::NoBackup { .. })), "operation {nth}: {again:?}");
+        assert_eq!(bytes(&target), one.bytes, "operation {nth}");
+    }
+}
+
+/// What is left of it others need, and that is nothing to be removed.
+#[test]
+fn a_removed_backup_of_which_others_need_segments_is_none() {
     let target = Simulated::new(2);
-    let one = filled(&Simulated::new(1), 0).backup().run(&directory(&target)).expect("a backup");
-    filled(&Simulated::new(3), 100).backup().run(&directory(&target)).expect("a backup");
-    let version = Filter::kinds([OperationKind::Remove]).file("version-000002");
+    let db = filled(&Simulated::new(1), 0);
+    for _ in 0..2 {
+        db.backup().run(&directory(&target)).expect("a backup");
+    }
+    backup::remove(&directory(&target), 1).expect("removes");
+    let left = written_for(&target, 1);
+    assert!(left.len() > 5 && left.iter().all(|(name, _)| name.starts_with("segment-")), "{left:?}");
+    assert!(matches!(backup::remove(&directory(&target), 1), Err(Error::NoBackup { .. })));
+    assert_eq!(written_for(&target, 1), left);
+    is_restored(&target, 2, &db);
+}
+
+/// Of which database an attempt was came last: if it could not be read, the backup was gone and its blobs were not.
+#[test]
+fn what_a_removal_has_to_know_is_asked_before_anything_goes() {
+    let target = Simulated::new(2);
+    filled(&Simulated::new(1), 0).backup().run(&directory(&target)).expect("a backup");
+    interrupted(&filled(&Simulated::new(3), 100), &target, 2);
+    let version = Filter::kinds([OperationKind::Read]).file("version-000002");
     target.fail_nth(version, 1, Fault::Error, Repeat::Once);
-    let remove = |number| backup::remove(&directory(&target), number);
-    assert!(matches!(remove(2), Err(Error::BackupTarget { .. })));
-    assert_eq!(backup::list(&directory(&target)).expect("lists").len(), 1);
-    assert!(bytes(&target) > one.bytes);
-    remove(2).expect("removes");
-    assert_eq!(bytes(&target), one.bytes);
-    assert!(matches!(remove(2), Err(Error::NoBackup { .. })));
+    let before = blobs(&target);
+    let cut_off = backup::remove(&directory(&target), 1);
+    assert!(matches!(cut_off, Err(Error::BackupTarget { .. })), "{cut_off:?}");
+    assert_eq!(blobs(&target), before);
+    backup::remove(&directory(&target), 1).expect("removes");
+    assert_eq!(blobs(&target), written_for(&target, 2));
 }
 
 /// There was no way but to delete blobs by hand.

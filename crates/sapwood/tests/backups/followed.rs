@@ -1,6 +1,6 @@
 //! Backups that a follower takes: what the writer does meanwhile, and what it has not made durable yet.
 
-use crate::ground::{Watched, directory, hash, open, options};
+use crate::ground::{Watched, directory, hash, open, open_kept, options};
 use psync::{Access, FileId, PassThrough, Simulated, Volume};
 use sapwood::backup::{Point, Restore, StreamWriter};
 use sapwood::{Builder, Database, Durability, EncryptionKey, Error, Keyspace};
@@ -155,6 +155,22 @@ fn an_archive_of_a_follower_reaches_to_what_it_has() {
         assert_eq!(restored(seconds).expect("restores"), ("abc".to_owned(), 2), "{seconds} s");
     }
     assert_eq!(restored(170).expect("the last backup"), ("abc".to_owned(), 1));
+}
+
+/// It was refused for what the follower had seen before, each time, and never looked again.
+#[test]
+fn an_archive_of_a_follower_is_taken_once_its_writer_keeps_changes() {
+    let (volume, target) = (Simulated::new(1).with_windows(), Simulated::new(2));
+    let db = open(&volume).expect("opens");
+    db.keyspace("ships").and_then(|ships| ships.insert("fram", "1892")).expect("writes");
+    let follower = follow(options(), volume.clone());
+    let taken = || follower.backup().archive_log().run(&directory(&target));
+    assert!(matches!(taken(), Err(Error::NoChanges { .. })));
+    db.close().expect("closes");
+    let db = open_kept(&volume);
+    assert!(taken().expect("a backup").archive.is_some_and(|archive| archive.gap.is_none()));
+    db.keyspace("ships").and_then(|ships| ships.insert("maud", "1917")).expect("writes");
+    assert!(taken().expect("a backup").archive.is_some_and(|archive| archive.since_sequence == 1));
 }
 
 /// A volume on which a follower cannot say what it needs.

@@ -182,3 +182,51 @@ fn what_fails_behind_the_last_step_of_a_restore_does_not_fail_it() {
         }
     }
 }
+
+/// It was told to have failed, and there was a database, so that it could not be repeated.
+#[test]
+fn a_restore_whose_database_may_not_last_can_be_repeated() {
+    let target = Simulated::new(2);
+    let db = open(&Simulated::new(1)).expect("opens");
+    Load::new(&db, 1).and_then(|mut load| load.run(&db, 100)).expect("runs");
+    db.backup().run(&directory(&target)).expect("a backup");
+    let restored = |copy: &Simulated| Restore::from(&directory(&target)).onto(Arc::new(copy.clone()));
+    let mut repeated = 0;
+    for nth in 1.. {
+        let copy = Simulated::new(3);
+        copy.fail_nth(OperationKind::SyncDirectory, nth, Fault::Error, Repeat::Once);
+        let told = restored(&copy);
+        if copy.fired() == 0 {
+            break;
+        }
+        copy.clear_faults();
+        let Err(error) = told else { continue };
+        let words = error.to_string();
+        assert!(matches!(error, Error::Io(_)) && !words.contains("reopen"), "sync {nth}: {words}");
+        // A power failure may bring back what was there: all of it.
+        let lost = [copy.power_loss(7), copy.power_loss(8)];
+        restored(&copy).unwrap_or_else(|error| panic!("sync {nth}: {error}"));
+        for volume in [copy].into_iter().chain(lost) {
+            if !volume.list().expect("lists").iter().any(|entry| entry.name == "CURRENT") {
+                restored(&volume).expect("restores");
+            }
+            assert_eq!(hash(&open(&volume).expect("opens")), hash(&db), "sync {nth}");
+        }
+        repeated += 1;
+    }
+    assert!(repeated >= 3, "{repeated} repeated");
+}
+
+/// Where it cannot be taken away, who reads the error knows what is there.
+#[test]
+fn a_database_that_may_not_last_and_stays_is_told_of() {
+    let (target, copy) = (Simulated::new(2), Simulated::new(3));
+    let db = open(&Simulated::new(1)).expect("opens");
+    db.backup().run(&directory(&target)).expect("a backup");
+    copy.fail_nth(Filter::kinds([OperationKind::Rename]).file("CURRENT"), 1, Fault::Error, Repeat::Once);
+    copy.fail_nth(Filter::kinds([OperationKind::Remove]).file("CURRENT"), 1, Fault::Error, Repeat::Once);
+    let told =
+        Restore::from(&directory(&target)).onto(Arc::new(copy.clone())).map_err(|error| error.to_string());
+    assert_eq!(copy.fired(), 2);
+    assert!(told.as_ref().is_err_and(|words| words.contains("open the database, or empty")), "{told:?}");
+}
