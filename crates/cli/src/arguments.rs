@@ -121,11 +121,14 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:\n  sapwood map ships.db\n  sapwood map ships.db --svg map.svg")]
     Map(Map),
     /// Print what was committed, in order, as lines of JSON
+    ///
+    /// Opens the database as its writer does, and so changes its files as any opening for writing: it needs a place where that is possible.
     #[command(after_help = CHANGES)]
     Changes(Changes),
-    /// Read everything and verify it; lists all damage
+    /// Read everything and verify it; lists the damage
     ///
-    /// Changes nothing. Exit code 0 if the database is sound, 1 if there is damage, 3 if it could not be checked.
+    /// Changes nothing. Up to a thousand places are listed of the trees, of each other kind of file and of large values, and all are counted; what
+    /// lies below a damaged inner node is not reached. Exit code 0 if the database is sound, 1 if there is damage, 3 if it could not be checked.
     #[command(after_help = "Example:\n  sapwood check ships.db && sapwood backup ships.db backups")]
     Check(Check),
     /// Make a new database of what can be read of a damaged one, and list what is lost
@@ -407,7 +410,7 @@ pub(crate) struct Changes {
 pub(crate) struct Map {
     /// Directory of the database
     pub db: PathBuf,
-    /// Draw them into this file: place, age, live part, log pieces
+    /// Draw them into this file: place, age, live part, log pieces; - for standard output
     #[arg(long, value_name = "FILE.svg")]
     pub svg: Option<PathBuf>,
     /// Print JSON
@@ -479,7 +482,7 @@ pub(crate) struct Backups {
 
 #[derive(Debug, Args)]
 pub(crate) struct FromBackup {
-    /// Directory of the backups, a file with a stream, or - for a stream on standard input
+    /// Directory of the backups, a file or pipe with a stream, or - for a stream on standard input
     pub target: PathBuf,
     /// Number of the backup; the newest, unless told
     #[arg(long, value_name = "NUMBER")]
@@ -559,7 +562,7 @@ pub(crate) struct Probe {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Draw the profile into this file
+    /// Draw the profile into this file; - for standard output, instead of all else
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
 }

@@ -3,6 +3,7 @@
 //! owner could make one like it, and where it is a device, a pipe, or a link to nothing.
 
 use crate::failure::{Failure, Result};
+use crate::output::{print, tell};
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
@@ -12,8 +13,18 @@ pub(crate) fn cannot(path: &Path) -> impl Fn(io::Error) -> Failure + Copy {
     move |error| Failure::Other(format!("{}: {error}", path.display()))
 }
 
+/// Writes a picture into a file, and says so; or to standard output, for `-`.
+pub(crate) fn draw(path: &Path, picture: &str) -> Result<()> {
+    if path == Path::new("-") {
+        return print(picture.trim_end());
+    }
+    write(path, picture.as_bytes())?;
+    tell(format_args!("drawn into {}", path.display()));
+    Ok(())
+}
+
 /// Writes a file of these bytes.
-pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     replace(path, |file| file.write_all(bytes).map_err(cannot(path)))
 }
 

@@ -21,12 +21,17 @@ use crate::{Access, Error, LockKind, Result};
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::Path;
+use std::time::Duration;
 
 const NAME: &str = "LOCK";
 /// The longest holder text shown, in bytes.
 const HOLDER_MAX: u64 = 200;
 /// How many times a `LOCK` is opened that somebody removes at once.
 const ATTEMPTS_MAX: usize = 100;
+
+/// How often (count), and after how long each time, `LOCK` is tried again by who has the directory: longer than anybody needs who only looks.
+const LOOKS_MAX: u32 = 20;
+const LOOK: Duration = Duration::from_millis(5);
 
 /// What came of an attempt to lock a file.
 enum Taken {
@@ -74,24 +79,25 @@ pub(crate) fn take(directory: &Directory, path: &Path, kind: LockKind, holder: &
         Err(error) if error.kind() == io::ErrorKind::Unsupported => Err(error),
         Err(error) => return Err(Error::from_io("lock", &path.display().to_string(), None, error)),
     };
-    take_note(directory, path, kind, holder, itself)
+    take_note(directory, path, (kind, holder), itself, &mut || std::thread::sleep(LOOK))
 }
 
 fn locked(path: &Path, holder: String) -> Error {
     Error::Locked { volume: path.display().to_string(), holder }
 }
 
-/// Takes the lock of the file `LOCK`. `itself`: the locked directory, or why it cannot be locked.
+/// Takes the lock of the file `LOCK`. `itself`: the locked directory, or why it cannot be locked. `pause` waits before `LOCK` is tried again.
 fn take_note(
     directory: &Directory,
     path: &Path,
-    kind: LockKind,
-    holder: &str,
+    (kind, holder): (LockKind, &str),
     itself: io::Result<File>,
+    pause: &mut dyn FnMut(),
 ) -> Result<Held> {
     let (itself, refusal) = itself.map_or_else(|error| (None, Some(error)), |file| (Some(file), None));
     let mut held = Held { process: Process::this(), kind, itself, note: None, more: Mutex::default() };
     let wrap = |error| Error::from_io("lock", NAME, None, error);
+    let mut looks = 0;
     for _ in 0..ATTEMPTS_MAX {
         let opened = match open_note(directory, true) {
             Err(error) if kind == LockKind::Shared && is_read_only(&error) => open_note(directory, false),
@@ -113,6 +119,12 @@ fn take_note(
         };
         match try_lock(&note, kind).map_err(wrap)? {
             Taken::Yes => {}
+            // Who has the file and not the directory looks for a moment whether somebody has it, or is a program that knows of no other lock.
+            Taken::Busy if held.itself.is_some() && looks < LOOKS_MAX => {
+                looks += 1;
+                pause();
+                continue;
+            }
             Taken::Busy => return Err(locked(path, found_holder(&note, Some(&note)))),
             Taken::Unsupported(_) if held.itself.is_some() => {}
             Taken::Unsupported(error) => {
@@ -229,7 +241,7 @@ mod tests {
     /// A file system that locks files, but no directories.
     fn take_without_directory(directory: &Directory, kind: LockKind) -> Result<Held> {
         let refusal = Err(io::Error::from_raw_os_error(libc::EBADF));
-        take_note(directory, Path::new("here"), kind, "a holder", refusal)
+        take_note(directory, Path::new("here"), (kind, "a holder"), refusal, &mut || panic!("nobody waits"))
     }
 
     #[test]
@@ -254,6 +266,28 @@ mod tests {
         assert!(matches!(refused, Err(Error::Locked { .. })), "{refused:?}");
         drop(held);
         second.lock_too(&directory, "data").unwrap();
+    }
+
+    /// A writer that came while a program looked whether there is one was told that there is.
+    #[test]
+    fn who_looks_for_a_moment_keeps_no_writer_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = Directory::open(dir.path()).unwrap();
+        std::fs::write(dir.path().join(NAME), "of a writer that was killed").unwrap();
+        let other = File::open(dir.path().join(NAME)).unwrap();
+        let take = |pause: &mut dyn FnMut()| {
+            let (itself, _) = lock_itself(&directory, LockKind::Exclusive).unwrap();
+            take_note(&directory, Path::new("here"), (LockKind::Exclusive, "a holder"), Ok(itself), pause)
+        };
+        other.lock_shared().unwrap();
+        let mut pauses = 0;
+        drop(take(&mut || (pauses, _) = (pauses + 1, other.unlock().unwrap())).unwrap());
+        assert_eq!(pauses, 1);
+        // A program that knows of no other lock stays.
+        other.lock().unwrap();
+        let mut pauses = 0;
+        let refused = take(&mut || pauses += 1).map(drop);
+        assert!(matches!(refused, Err(Error::Locked { .. })) && pauses == LOOKS_MAX, "{refused:?}, {pauses}");
     }
 
     #[test]

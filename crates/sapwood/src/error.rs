@@ -114,10 +114,16 @@ pub enum Error {
         found: String,
     },
     /// A check of the whole database found damage.
-    #[error("{} damaged place(s): {}", .damage.len(), .damage.first().map(ToString::to_string).unwrap_or_default())]
+    #[error(
+        "{} damaged place(s): {}",
+        .damage.len() as u64 + .left_out,
+        .damage.first().map(ToString::to_string).unwrap_or_default()
+    )]
     Damaged {
-        /// Every damage found, in order of discovery.
+        /// The damage found, in order of discovery: up to 1000 places of the trees, and as many of each other kind of file and of large values.
         damage: Vec<Error>,
+        /// Places that were found and are not listed (count).
+        left_out: u64,
     },
     /// The directory holds something other than a Sapwood database.
     #[error("{path} is not a Sapwood database: {reason}")]

@@ -308,7 +308,7 @@
 //! | [`DiskFull`](Error::DiskFull), [`Exhausted`](Error::Exhausted) | yes | reads go on; repeat when there is space |
 //! | [`Locked`](Error::Locked) | yes | [`Builder::wait_for_lock`], or try later |
 //! | [`Poisoned`](Error::Poisoned), [`Io`](Error::Io) on a write | unknown | close and open again: opening recovers |
-//! | [`Corrupt`](Error::Corrupt), [`Damaged`](Error::Damaged) | | [`Database::check`] lists all damage; [restore](backup::Restore) a backup, or [repair](repair::Repair) what can be read |
+//! | [`Corrupt`](Error::Corrupt), [`Damaged`](Error::Damaged) | | [`Database::check`] lists the damage; [restore](backup::Restore) a backup, or [repair](repair::Repair) what can be read |
 //! | [`Gone`](Error::Gone) | | the directory was removed or replaced: close, restore |
 //!
 //! ```

@@ -69,7 +69,7 @@ process to read (Database::changes).
 
 Examples:
   sapwood changes ships.db --keep 1GiB
-  sapwood changes ships.db | jq 'select(.operations)'
+  sapwood changes ships.db | jq 'select(.operations | length > 0)'
   sapwood changes ships.db --since 0f9c2d5e8a7b46139c0d1e2f3a4b5c6d-1820-2";
 
 pub(super) const BACKUPS: &str = "\

@@ -8,7 +8,7 @@ use crate::output::{answered, failed, print, tell};
 use crate::progress::{Progress, human_bytes};
 use sapwood::Error;
 use sapwood::backup::{self, BackupInfo, Directory, StreamWriter, Target};
-use std::io::{IsTerminal, Write, stdout};
+use std::io::{ErrorKind, IsTerminal, Write, stdout};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -38,15 +38,17 @@ impl Watch {
     }
 }
 
-/// An existing directory of backups.
+/// An existing directory of backups. What cannot be looked at may be one.
 pub(super) fn existing(path: &Path) -> Result<Directory> {
-    if !path.is_dir() {
-        return Err(Failure::NotFound(format!(
-            "{} is no directory of backups: there is none",
-            path.display()
-        )));
-    }
-    Ok(Directory::open(path)?)
+    let what = match std::fs::metadata(path) {
+        Ok(found) if found.is_dir() => return Ok(Directory::open(path)?),
+        Ok(_) => "it is no directory",
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            "there is none"
+        }
+        Err(error) => return Err(Failure::Other(format!("{}: {error}", path.display()))),
+    };
+    Err(Failure::NotFound(format!("{} is no directory of backups: {what}", path.display())))
 }
 
 /// A time as people and programs read it. A clock that was wrong may have had later ones than the form has.

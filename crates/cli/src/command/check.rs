@@ -11,11 +11,11 @@ use std::path::Path;
 
 /// What was found, one place a line, and what can be done.
 fn report(path: &Path, error: &Error) -> String {
-    let damage = match error {
-        Error::Damaged { damage } => damage.as_slice(),
-        one => std::slice::from_ref(one),
+    let (damage, left_out) = match error {
+        Error::Damaged { damage, left_out } => (damage.as_slice(), *left_out),
+        one => (std::slice::from_ref(one), 0),
     };
-    let mut text = format!("{}: {} damaged place(s):", path.display(), damage.len());
+    let mut text = format!("{}: {} damaged place(s):", path.display(), damage.len() as u64 + left_out);
     for one in damage {
         let _ = match one {
             Error::Corrupt { file, offset, what, expected, found } => {
@@ -23,6 +23,9 @@ fn report(path: &Path, error: &Error) -> String {
             }
             other => write!(text, "\n  {other}"),
         };
+    }
+    if left_out > 0 {
+        let _ = write!(text, "\n  and {left_out} more");
     }
     text.push_str(match error {
         Error::Damaged { .. } => {

@@ -10,7 +10,7 @@ use crate::arguments::Map;
 use crate::command::Opening;
 use crate::failure::{Failure, Result};
 use crate::file;
-use crate::output::{print, tell};
+use crate::output::print;
 use sapwood::SegmentInfo;
 use std::fmt::Write;
 
@@ -27,9 +27,7 @@ const ROW_MIN: u64 = 4 << 20;
 pub(crate) fn run(options: &Map, opening: Opening) -> Result<()> {
     let segments = opening.to_read(&options.db)?.segments();
     if let Some(path) = &options.svg {
-        file::write(path, svg(&options.db.display().to_string(), &segments).as_bytes())?;
-        tell(format_args!("drawn into {}", path.display()));
-        return Ok(());
+        return file::draw(path, &svg(&options.db.display().to_string(), &segments));
     }
     if options.json {
         let json = serde_json::to_string_pretty(&segments);

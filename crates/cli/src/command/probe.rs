@@ -1,10 +1,10 @@
 //! `sapwood probe`: what the disk gives.
 
 use crate::arguments::Probe;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::file;
 use crate::interrupt;
-use crate::output::{print, tell};
+use crate::output::print;
 use crate::progress::Progress;
 use psync::{Profile, ProfileOptions};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -30,13 +30,19 @@ pub(crate) fn measure(dir: &Path, options: &ProfileOptions) -> Result<Profile> {
 }
 
 pub(crate) fn run(options: &Probe) -> Result<()> {
+    let is_printed = options.plot.as_deref() == Some(Path::new("-"));
+    if is_printed && options.json {
+        return Err(Failure::Usage("standard output is for one of both: --json, or --plot -".to_owned()));
+    }
     interrupt::watch_leaving(
         "its file psync-profile.scratch may be there still, and the next probe removes it",
     );
     let profile = measure(&options.dir, &ProfileOptions::default())?;
     if let Some(path) = &options.plot {
-        file::write(path, profile.to_svg()?.as_bytes())?;
-        tell(format_args!("drawn into {}", path.display()));
+        file::draw(path, &profile.to_svg()?)?;
+        if is_printed {
+            return Ok(());
+        }
     }
     if options.json { print(profile.to_json()?) } else { print(profile) }
 }

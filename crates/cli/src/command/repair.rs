@@ -56,7 +56,8 @@ fn text(options: &Options, report: &RepairReport) -> String {
         );
     }
     if !report.damage.is_empty() {
-        let _ = write!(text, "\n{}: {} damaged place(s):", options.db.display(), report.damage.len());
+        let places = report.damage.len() as u64 + report.damage_left_out;
+        let _ = write!(text, "\n{}: {places} damaged place(s):", options.db.display());
     }
     for error in &report.damage {
         let _ = match error {
@@ -65,6 +66,9 @@ fn text(options: &Options, report: &RepairReport) -> String {
             }
             other => write!(text, "\n  {other}"),
         };
+    }
+    if report.damage_left_out > 0 {
+        let _ = write!(text, "\n  and {} more", report.damage_left_out);
     }
     text
 }
@@ -100,6 +104,7 @@ fn json(report: &RepairReport) -> Value {
         },
         "unfinished": report.unfinished,
         "damage": report.damage.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "damage_left_out": report.damage_left_out,
         "bytes": report.bytes,
     })
 }

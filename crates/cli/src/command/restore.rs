@@ -19,12 +19,12 @@ enum Source {
 }
 
 impl Source {
-    /// A directory, a file with a stream, or standard input.
+    /// A directory; a stream in a file, a pipe, or whatever else there is; or standard input.
     fn open(path: &Path) -> Result<Self> {
         if path == Path::new("-") {
             return Ok(Self::Stream(Box::new(stdin())));
         }
-        if path.is_file() {
+        if std::fs::metadata(path).is_ok_and(|found| !found.is_dir()) {
             let file = File::open(path);
             let file = file.map_err(|error| Failure::Other(format!("{}: {error}", path.display())))?;
             return Ok(Self::Stream(Box::new(file)));

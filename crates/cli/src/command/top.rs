@@ -41,8 +41,8 @@ struct Sample {
 impl Sample {
     fn take(db: &Database, path: &Path) -> Result<Self> {
         let sequence = db.refresh()?.sequence;
-        let writer = process::writer(path);
-        let usage = writer.as_deref().and_then(process::id_of).and_then(Usage::of);
+        let (writer, id) = process::writer(path).map_or((None, None), |(note, id)| (Some(note), id));
+        let usage = id.and_then(Usage::of);
         Ok(Self { at: Instant::now(), sequence, stats: db.stats(), writer, usage })
     }
 }

@@ -1,6 +1,6 @@
 //! Backups by the program: taken, listed, verified, restored, removed, through pipes, and damaged.
 
-use crate::running::Place;
+use crate::running::{PROGRAM, Place, Said};
 use std::fs::{read_dir, write};
 
 fn place() -> Place {
@@ -231,4 +231,37 @@ fn a_backup_that_is_not_there_is_not_found_by_verify_either() {
     place.run(&["backup", "ships.db", "backups"]).ends(0);
     place.run(&["verify", "backups", "--number", "7"]).ends(1).tells("backup 7");
     place.run(&["restore", "backups", "copy.db", "--number", "7"]).ends(1).tells("backup 7");
+}
+
+/// It was said that there is none, with the code of damage.
+#[cfg(unix)]
+#[test]
+fn what_cannot_be_looked_at_is_not_said_to_be_missing() {
+    let place = place();
+    std::os::unix::fs::symlink("loop", place.path("loop")).unwrap();
+    let long = "x".repeat(300);
+    for target in ["loop", &long] {
+        place.run(&["verify", target]).ends(3).tells(target);
+        place.run(&["backups", target]).ends(3).tells(target);
+        place.run(&["restore", target, "copy.db"]).ends(3).tells(target);
+    }
+    place.file("file", "");
+    for missing in ["nowhere", "file/below"] {
+        place.run(&["verify", missing]).ends(1).tells("there is none");
+    }
+    place.run(&["backups", "file"]).ends(1).tells("it is no directory");
+}
+
+/// They were taken for directories.
+#[cfg(unix)]
+#[test]
+fn a_stream_comes_from_whatever_is_no_directory() {
+    let place = place();
+    let script = "mkfifo pipe; $0 backup ships.db --stream >pipe & $0 restore pipe copy.db && $0 backup ships.db --stream | \
+                  $0 verify /dev/stdin";
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", script, PROGRAM]).current_dir(place.path(""));
+    let said = Said::from(shell.output().unwrap()).ends(0);
+    assert!(said.out.contains("is whole"), "{said:?}");
+    assert_eq!(dump(&place, "copy.db"), dump(&place, "ships.db"));
 }

@@ -106,3 +106,22 @@ fn what_a_large_value_that_does_not_fit_leaves_is_told() {
     let said = said.ends(3).tells("o space left");
     assert!(said.err.trim_end().ends_with("; full/x.db has no keyspaces"), "{said:?}");
 }
+
+/// It advised to remove records from the database whose backup found no space, and of one that was not there yet.
+#[test]
+fn a_full_disk_without_a_database_asks_for_no_records() {
+    let place = Place::new();
+    let text: String = (0..60_000u64).map(|index| format!("{index:08}\t{}\n", "v".repeat(300))).collect();
+    place.feed(&["load", "x.db", "--compression", "none"], text.as_bytes()).ends(0);
+    place.run(&["backup", "x.db", "backups"]).ends(0);
+    let script = format!(
+        "{PROGRAM} backup x.db full/backups; {PROGRAM} restore backups full/y.db; rm -r full/*; cat /dev/zero >full/another; \
+         {PROGRAM} put full/z.db a b"
+    );
+    let Some(said) = on_a_small_disk(&place, &script) else { return };
+    let said = said.ends(3);
+    assert_eq!(said.err.matches("sapwood: ").count(), 3, "{said:?}");
+    assert_eq!(said.err.matches("free some space and try again").count(), 3, "{said:?}");
+    assert_eq!(said.err.matches("there is no database yet").count(), 2, "{said:?}");
+    assert!(!said.err.contains("removing records"), "{said:?}");
+}

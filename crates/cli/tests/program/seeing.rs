@@ -163,3 +163,16 @@ fn every_command_has_a_manual_page() {
     }
     assert!(count >= 17, "{help}");
 }
+
+/// They went into a file of this name.
+#[test]
+fn pictures_go_to_standard_output_too() {
+    let place = ships(3000);
+    let said = place.run(&["map", "ships.db", "--svg", "-"]).ends(0);
+    assert!(
+        said.out.starts_with("<svg") && said.out.ends_with("</svg>\n") && said.err.is_empty(),
+        "{said:?}"
+    );
+    place.run(&["probe", ".", "--plot", "-", "--json"]).ends(2).tells("one of both");
+    assert!(!place.path("-").exists());
+}

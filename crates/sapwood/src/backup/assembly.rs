@@ -406,9 +406,14 @@ fn without_current(volume: &dyn Volume, error: Error) -> Error {
 
 /// The error of a restore or a repair that has failed, the `work`: there is no database yet that could be opened again.
 pub(crate) fn not_made(work: &'static str, error: Error) -> Error {
-    let Error::Poisoned { cause } = error else { return error };
-    let source = std::io::Error::other(cause);
-    Error::from(psync::Error::Io { operation: work, file: "the database".to_owned(), offset: None, source })
+    match error {
+        Error::Poisoned { cause } => {
+            let (file, source) = ("the database".to_owned(), std::io::Error::other(cause));
+            psync::Error::Io { operation: work, file, offset: None, source }.into()
+        }
+        Error::DiskFull(refusal) => Error::DiskFull(refusal.of_none()),
+        other => other,
+    }
 }
 
 /// Applies an edit of the version, whose segments get places one behind the other.

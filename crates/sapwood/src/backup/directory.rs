@@ -146,8 +146,11 @@ fn is_unfinished(name: &str) -> bool {
     name.strip_suffix(UNFINISHED).and_then(BlobName::parse).is_some()
 }
 
-/// An error of a volume, as that of a target.
+/// An error of a volume, as that of a target. A full one has no database, and nothing that was set aside.
 fn io_error(error: psync::Error) -> io::Error {
+    if error.is_full() {
+        return io::Error::new(io::ErrorKind::StorageFull, error);
+    }
     Error::from(error).into()
 }
 

@@ -79,8 +79,9 @@ impl std::fmt::Display for Checked {
     }
 }
 
-/// At most this many places of damage are listed: those of a file of zeros would fill the memory.
-const DAMAGE_MAX: usize = 1000;
+/// At most this many places of damage (count) are listed of each part of the database: those of a file of zeros would fill the memory, and
+/// those of one part are no reason to say nothing of the others.
+pub(in crate::db) const DAMAGE_MAX: usize = 1000;
 
 struct Check<'a> {
     engine: &'a Engine,
@@ -88,6 +89,10 @@ struct Check<'a> {
     damage: Vec<Error>,
     /// Errors of the device at reading.
     unreadable: Vec<Error>,
+    /// How long each of the two lists may be: so much longer with each part that is checked.
+    most: usize,
+    /// What came when they were full (count).
+    left_out: u64,
     seen: Vec<u64>,
     live: HashMap<u64, u64>,
     /// Log areas found.
@@ -110,6 +115,8 @@ impl Engine {
             version: &version,
             damage: Vec::new(),
             unreadable: Vec::new(),
+            most: DAMAGE_MAX,
+            left_out: 0,
             seen: Vec::new(),
             live: HashMap::new(),
             areas: 0,
@@ -131,14 +138,15 @@ impl Engine {
         check.mapping_table();
         check.segments();
         if has_files {
-            check.keys()?;
-            check.manifest()?;
-            check.log()?;
+            for part in [Check::keys, Check::manifest, Check::log] {
+                check.most = check.damage.len().max(check.unreadable.len()) + DAMAGE_MAX;
+                part(&mut check)?;
+            }
         }
-        let Check { mut damage, mut unreadable, mut checked, .. } = check;
+        let Check { mut damage, mut unreadable, left_out, mut checked, .. } = check;
         if !damage.is_empty() {
             damage.append(&mut unreadable);
-            return Err(Error::Damaged { damage });
+            return Err(Error::Damaged { damage, left_out });
         }
         if let Some(unreadable) = unreadable.into_iter().next() {
             return Err(unreadable);
@@ -153,7 +161,8 @@ impl Engine {
 impl Check<'_> {
     /// Records damage, and what cannot be read: the rest is checked all the same. Any other error ends the check.
     fn note(&mut self, error: Error) -> Result<()> {
-        if let Error::Damaged { damage } = error {
+        if let Error::Damaged { damage, left_out } = error {
+            self.left_out += left_out;
             return damage.into_iter().try_for_each(|error| self.note(error));
         }
         let list = match &error {
@@ -161,8 +170,10 @@ impl Check<'_> {
             error if error.is_of_reading() => &mut self.unreadable,
             _ => return Err(error),
         };
-        if list.len() < DAMAGE_MAX {
+        if list.len() < self.most {
             list.push(error);
+        } else {
+            self.left_out += 1;
         }
         Ok(())
     }
@@ -173,8 +184,10 @@ impl Check<'_> {
     }
 
     fn wrong(&mut self, what: String, expected: impl ToString, found: impl ToString) {
-        if self.damage.len() < DAMAGE_MAX {
+        if self.damage.len() < self.most {
             self.damage.push(Error::corrupt(FILE, 0, what, expected, found));
+        } else {
+            self.left_out += 1;
         }
     }
 
@@ -183,7 +196,7 @@ impl Check<'_> {
         for (keyspace, tree) in version.trees.iter().chain(version.dropped.iter()) {
             let before = (self.checked.records, self.leaf_bytes, self.is_sound());
             if let Some(root) = tree.root {
-                let nodes = self.read(&[root])?;
+                let nodes = self.read(&[root], tree.height > 0)?;
                 for node in nodes.into_iter().flatten() {
                     self.subtree(keyspace, tree.height, node, (None, None))?;
                 }
@@ -205,8 +218,8 @@ impl Check<'_> {
     }
 
     /// Reads nodes from the device, in this order. Returns `None` for each damaged node, and for each that the
-    /// mapping table does not have.
-    fn read(&mut self, ids: &[NodeId]) -> Result<Vec<Option<Node>>> {
+    /// mapping table does not have. `has_more`: there are nodes below them, which are not found then.
+    fn read(&mut self, ids: &[NodeId], has_more: bool) -> Result<Vec<Option<Node>>> {
         let (mut wanted, mut places) = (Vec::with_capacity(ids.len()), Vec::with_capacity(ids.len()));
         for (place, id) in ids.iter().enumerate() {
             match self.version.table.address(*id) {
@@ -228,7 +241,7 @@ impl Check<'_> {
             match pager.fetch(segments, std::slice::from_ref(one), ReadMode::Verify) {
                 Ok(mut node) => nodes[place] = node.pop(),
                 Err(error) => {
-                    self.note(error)?;
+                    self.note(if has_more { hiding_more(error) } else { error })?;
                     self.mark(one.0);
                 }
             }
@@ -300,7 +313,7 @@ impl Check<'_> {
             let children = next..next + self.group(&node, next);
             next = children.end;
             let ids: Vec<_> = children.clone().map(|index| node.child(index)).collect();
-            let nodes = self.read(&ids)?;
+            let nodes = self.read(&ids, level > 1)?;
             for (index, child) in children.zip(nodes) {
                 let fence = |index: usize| (index < node.count()).then(|| node.key_bytes(index));
                 let child_low = if index == 0 { low.clone() } else { fence(index) };
@@ -334,7 +347,7 @@ impl Check<'_> {
         let version = self.version;
         let Some(area) = version.logs.get(block) else { return Ok(()) };
         let ids: Vec<_> = area.pieces().collect();
-        let pieces = self.read(&ids)?;
+        let pieces = self.read(&ids, false)?;
         self.areas += 1;
         let pieces: Vec<_> = pieces.into_iter().flatten().collect();
         if pieces.len() == ids.len() {
@@ -476,6 +489,32 @@ impl Check<'_> {
         };
         (self.checked.log_records, self.checked.log_changes) = (records, changes);
         verified.or_else(|error| self.note(error))
+    }
+}
+
+/// What a check found, and what one of large values finds besides, whatever else is damaged.
+pub(in crate::db) fn joined(found: Result<Checked>, large: impl FnOnce() -> Result<()>) -> Result<Checked> {
+    match found {
+        Ok(checked) => large().map(|()| checked),
+        Err(Error::Damaged { mut damage, mut left_out }) => {
+            if let Err(Error::Damaged { damage: more, left_out: uncounted }) = large() {
+                damage.extend(more);
+                left_out += uncounted;
+            }
+            Err(Error::Damaged { damage, left_out })
+        }
+        failed => failed,
+    }
+}
+
+/// The error of an inner node, which says that there may be more.
+fn hiding_more(error: Error) -> Error {
+    match error {
+        Error::Corrupt { file, offset, what, expected, found } => {
+            let what = format!("{what}, in an inner node, so that nothing below it was checked");
+            Error::Corrupt { file, offset, what, expected, found }
+        }
+        other => other,
     }
 }
 

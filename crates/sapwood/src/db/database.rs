@@ -3,7 +3,7 @@
 
 use crate::background::removals::waits_for_space;
 use crate::db::batch::Batch;
-use crate::db::check::Checked;
+use crate::db::check::{self, Checked};
 use crate::db::create_keyspaces::{Creation, Named};
 use crate::db::engine::Engine;
 use crate::db::follow::{self, Follower};
@@ -451,19 +451,19 @@ impl Database {
     /// ships.insert("fram", "1892")?;
     /// match db.check() {
     ///     Ok(checked) => println!("{checked}"),
-    ///     Err(sapwood::Error::Damaged { damage }) => damage.iter().for_each(|place| eprintln!("{place}")),
+    ///     Err(sapwood::Error::Damaged { damage, .. }) => damage.iter().for_each(|place| eprintln!("{place}")),
     ///     Err(other) => return Err(other),
     /// }
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
-    /// [`Error::Damaged`], which lists the damage found; I/O errors.
+    /// [`Error::Damaged`], which lists the damage found, up to some thousand places (what lies below an inner node that is damaged is not found); I/O
+    /// errors.
     pub fn check(&self) -> Result<Checked> {
         self.handle.engine.health.check_process()?;
-        let checked = self.handle.engine.check(self.handle.follower.is_none())?;
-        large_values::check::check(&self.handle)?;
-        Ok(checked)
+        let checked = self.handle.engine.check(self.handle.follower.is_none());
+        check::joined(checked, || large_values::check::check(&self.handle))
     }
 
     /// Makes all commits durable, and closes the database for all clones: what they would write, and read from the

@@ -73,7 +73,10 @@ pub(crate) fn open(volume: Arc<dyn Volume>, options: &Builder) -> Result<(Arc<En
         if !options.may_create() {
             return Err(missing(&*volume, &path)?);
         }
-        create(&volume, &entries, options, &path)?;
+        create(&volume, &entries, options, &path).map_err(|error| match error {
+            Error::DiskFull(refusal) => Error::DiskFull(refusal.of_none()),
+            other => other,
+        })?;
     }
     let current = Current::read(&*volume)?;
     let slots: Arc<Slots> = Arc::default();

@@ -398,6 +398,7 @@ fn repair(
         log: report,
         unfinished,
         damage: losses.damage,
+        damage_left_out: losses.left_out,
         bytes: out.bytes,
     };
     assembly::complete(&new.volume, (out.data, new.database, &new.encryption), log, version, last)?;

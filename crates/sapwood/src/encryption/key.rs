@@ -121,11 +121,12 @@ impl EncryptionKey {
         text.push('\n');
         let written = options.open(path).and_then(|mut file| {
             let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+            let written = written.and_then(|()| sync_name(path));
             if written.is_err() {
-                // What is cut off is no key, and would be in the way of the next attempt.
+                // What is cut off is no key, what may not last is none to rely on, and both would be in the way of the next attempt.
                 let _ = std::fs::remove_file(path);
             }
-            written.and_then(|()| sync_name(path))
+            written
         });
         text.zeroize();
         written.map_err(|error| of_file("write", path, error))

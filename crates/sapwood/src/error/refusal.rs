@@ -23,6 +23,13 @@ pub struct Refusal {
     pub(super) hint: &'static str,
 }
 
+impl Refusal {
+    /// The same where there is no database yet.
+    pub(crate) fn of_none(self) -> Self {
+        Self { hint: "there is no database yet: it begins anew", ..self }
+    }
+}
+
 impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} ({})", self.error, self.hint)

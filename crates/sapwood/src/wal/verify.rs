@@ -104,7 +104,7 @@ impl KeptLog {
         match damage.len() {
             0 => Ok(()),
             1 => Err(damage.remove(0)),
-            _ => Err(Error::Damaged { damage }),
+            _ => Err(Error::Damaged { damage, left_out: 0 }),
         }
     }
 }

@@ -67,7 +67,7 @@ const RESERVE: &str = "reserve";
 fn is_about(error: &Error, file: &str) -> bool {
     match error {
         Error::Corrupt { file: named, .. } => named == file,
-        Error::Damaged { damage } => damage.iter().all(|error| is_about(error, file)),
+        Error::Damaged { damage, .. } => damage.iter().all(|error| is_about(error, file)),
         _ => false,
     }
 }

@@ -21,9 +21,10 @@ pub(super) struct Usage {
     pub written: u64,
 }
 
-/// Who has the database open for writing, by its note in `LOCK`. The note stays when a process is killed, so it counts only if the
-/// process is there and the file is locked: the number may be another process's by then.
-pub(super) fn writer(path: &Path) -> Option<String> {
+/// Who has the database open for writing, by its note in `LOCK`, and the number of its process. The note stays when a process is killed, so it
+/// counts only if the file is locked; and its number may be another process's by then, or be that of another namespace, as in a container: so
+/// it counts only if the kernel says that this process has the lock.
+pub(super) fn writer(path: &Path) -> Option<(String, Option<u32>)> {
     let mut file = File::open(path.join("LOCK")).ok()?;
     let mut note = Vec::new();
     file.by_ref().take(NOTE_MAX).read_to_end(&mut note).ok()?;
@@ -31,8 +32,32 @@ pub(super) fn writer(path: &Path) -> Option<String> {
     if note.is_empty() {
         return None;
     }
-    let is_there = |id: u32| !cfg!(target_os = "linux") || Path::new(&format!("/proc/{id}")).exists();
-    (id_of(&note).is_none_or(is_there) && is_locked(&file)).then_some(note)
+    let id = id_of(&note).filter(|id| has_lock(*id, &file));
+    (id.is_some() || is_locked(&file)).then_some((note, id))
+}
+
+/// Whether the kernel says that this process has a lock on the file, or on one of the same number elsewhere.
+#[cfg(target_os = "linux")]
+fn has_lock(id: u32, file: &File) -> bool {
+    let Ok(inode) = file.metadata().map(|found| std::os::unix::fs::MetadataExt::ino(&found)) else {
+        return false;
+    };
+    std::fs::read_to_string("/proc/locks").is_ok_and(|locks| is_among(&locks, id, inode))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn has_lock(_: u32, _: &File) -> bool {
+    false
+}
+
+/// Whether a line of /proc/locks such as `3: FLOCK  ADVISORY  WRITE 4711 fd:00:9978288 0 EOF` is of this process and file.
+fn is_among(locks: &str, id: u32, inode: u64) -> bool {
+    locks.lines().any(|line| {
+        let mut fields = line.split_ascii_whitespace().skip(4);
+        let (process, place) = (fields.next(), fields.next());
+        let found = place.and_then(|place| place.rsplit(':').next());
+        process == Some(&id.to_string()[..]) && found == Some(&inode.to_string()[..])
+    })
 }
 
 /// Whether somebody has the lock, as far as that can be known. It is taken for a moment where nobody has it: not while somebody writes.
@@ -46,7 +71,7 @@ fn is_locked(file: &File) -> bool {
 }
 
 /// The process id in a note such as `process 4711, /usr/bin/ships`.
-pub(super) fn id_of(note: &str) -> Option<u32> {
+fn id_of(note: &str) -> Option<u32> {
     let digits = note.strip_prefix("process ")?;
     digits.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
 }
@@ -105,9 +130,25 @@ mod tests {
         assert_eq!(writer(dir.path()), None);
         let lock = File::open(dir.path().join("LOCK")).unwrap();
         lock.lock().unwrap();
-        assert_eq!(writer(dir.path()).as_ref(), Some(&note));
+        let id = cfg!(target_os = "linux").then_some(std::process::id());
+        assert_eq!(writer(dir.path()), Some((note, id)));
+        // As a process of another namespace names itself: there is such a process, or none.
+        for id in [1, u32::MAX] {
+            let note = format!("process {id}, /usr/bin/ships");
+            std::fs::write(dir.path().join("LOCK"), &note).unwrap();
+            assert_eq!(writer(dir.path()), Some((note, None)));
+        }
         lock.unlock().unwrap();
         assert_eq!(writer(dir.path()), None);
+    }
+
+    #[test]
+    fn locks_are_those_of_a_process_and_a_file() {
+        let locks = "1: FLOCK  ADVISORY  WRITE 11 fe:00:591 0 EOF\n1: -> FLOCK  ADVISORY  READ 13 fe:00:591 0 EOF\n2: POSIX  ADVISORY  READ 12 fe:00:100 0 EOF\n";
+        assert!(is_among(locks, 11, 591) && is_among(locks, 12, 100));
+        for (id, inode) in [(1, 591), (11, 91), (12, 591), (13, 591)] {
+            assert!(!is_among(locks, id, inode), "{id} {inode}");
+        }
     }
 
     #[test]

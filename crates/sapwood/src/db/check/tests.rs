@@ -1,10 +1,14 @@
 //! What a check tells, beside writers and on devices that fail.
 
+use crate::cache::pager::ReadMode;
 use crate::current_state::State;
+use crate::db::check::DAMAGE_MAX;
 use crate::log_area::maplet::KeyHash;
 use crate::log_area::{DeltaRun, Fences, LogArea, Size};
+use crate::operation::KeyspaceId;
+use crate::storage::mapping_table::Address;
 use crate::storage::node::NodeId;
-use crate::{Database, Durability, Error, Keyspace};
+use crate::{Compression, Database, Durability, Error, Keyspace};
 use parking_lot::Mutex;
 use psync::{Access, Fault, FileId, Filter, OperationKind, PassThrough, Read, Repeat, Simulated, Volume};
 use std::sync::Arc;
@@ -125,7 +129,7 @@ fn with_runs(db: &Database, change: impl Fn(&mut Vec<KeyHash>, &mut Vec<u8>)) ->
     engine.state.replace(|state| State { version: Arc::clone(&before), ..State::clone(state) });
     match found {
         Ok(_) => String::new(),
-        Err(Error::Damaged { damage }) => {
+        Err(Error::Damaged { damage, .. }) => {
             assert_eq!(damage.len(), 1, "{damage:?}");
             damage[0].to_string()
         }
@@ -153,7 +157,7 @@ fn what_cannot_be_read_hides_no_damage() {
     assert!(matches!(db.check(), Err(Error::Io(_))), "nothing is damaged");
     volume.clear_faults();
     let damaged = |found| match found {
-        Err(Error::Damaged { damage }) => damage,
+        Err(Error::Damaged { damage, .. }) => damage,
         other => panic!("{other:?}"),
     };
     (0..64).for_each(|byte| volume.flip_bit("data", 5000 + byte, 1).unwrap());
@@ -220,4 +224,75 @@ fn wrong_hashes_and_fences_of_a_log_area_are_damage() {
         });
         assert!(told.is_empty() == is_sound && (is_sound || told.contains("fences")), "{by}: {told}");
     }
+}
+
+/// The nodes of this level, of this keyspace, and a bit flipped in each of so many of them.
+fn damage_nodes(
+    db: &Database,
+    volume: &Simulated,
+    (keyspace, level): (KeyspaceId, u8),
+    most: usize,
+) -> usize {
+    let engine = &db.handle.engine;
+    let version = Arc::clone(&engine.state.load().version);
+    let is_meant = |id: NodeId, address: Address| {
+        let node = engine.pager.fetch(&version.segments, &[(id, address)], ReadMode::Verify);
+        node.is_ok_and(|node| (node[0].name().keyspace, node[0].name().level) == (keyspace, level))
+    };
+    let nodes = version.table.iter().filter(|(id, address)| is_meant(*id, *address)).take(most);
+    let flipped = nodes.map(|(_, address)| {
+        let len = address.len() as usize;
+        let at = version.segments.file_offset(address.position, len, version.span).expect("it has a place");
+        volume.flip_bit("data", at + len as u64 / 2, 1).expect("a bit");
+    });
+    flipped.count()
+}
+
+/// A thousand damaged leaves were all that was ever told, and large values were looked at where nothing else was damaged.
+#[test]
+fn what_is_damaged_is_counted_and_hides_no_other_part() {
+    let volume = Simulated::new(1);
+    let builder = Database::builder().memory(4 << 20).background_threads(0).leaf_len(512);
+    let builder = builder.compression(Compression::None);
+    let db = builder.clone().open_on(Arc::new(volume.clone())).unwrap();
+    let (main, films) = (db.keyspace("main").unwrap(), db.large_values("films").unwrap());
+    main.ingest((0..10_000u32).map(|number| (number.to_be_bytes(), [7; 100]))).unwrap();
+    films.insert("nosferatu", vec![1; 700_000]).unwrap();
+    db.flush().unwrap();
+    db.check().unwrap();
+    drop((main, films, db));
+    // Nothing is cached.
+    let db = builder.open_on(Arc::new(volume.clone())).unwrap();
+    let main = db.keyspace("main").unwrap();
+    main.insert("key", "in the log alone").unwrap();
+    let leaves = damage_nodes(&db, &volume, (main.id(), 0), usize::MAX);
+    assert!(leaves > 1500);
+    let version = Arc::clone(&db.handle.engine.state.load().version);
+    let chunks = version.trees.iter().find_map(|(_, tree)| tree.chunks).expect("a keyspace of chunks");
+    let damaged_chunks = damage_nodes(&db, &volume, (chunks, 0), 1);
+    assert_eq!(damaged_chunks, 1);
+    let log = format!("wal-{:010}", version.wal_high);
+    let bytes = volume.read_file(&log).unwrap();
+    let at = bytes.windows(5).position(|window| window == b"alone").expect("the record");
+    volume.flip_bit(&log, at as u64, 1).unwrap();
+    let Err(error @ Error::Damaged { .. }) = db.check() else { panic!("it is damaged") };
+    let Error::Damaged { damage, left_out } = &error else { unreachable!() };
+    // The log, the leaf with chunks, and the value are told besides.
+    let names = |part: &str| damage.iter().filter(|error| error.to_string().contains(part)).count();
+    assert_eq!((names("wal-"), names("a chunk of the value of")), (1, 1));
+    assert_eq!((damage.len(), *left_out), (DAMAGE_MAX + 2, (leaves + 1 - DAMAGE_MAX) as u64));
+    assert!(error.to_string().starts_with(&format!("{} damaged", leaves + 3)), "{error}");
+}
+
+/// Leaves were not read, and nobody was told.
+#[test]
+fn an_inner_node_that_is_damaged_says_that_there_may_be_more() {
+    let (volume, db, keyspace) = opened();
+    keyspace.ingest((0..20_000u32).map(|number| (number.to_be_bytes(), [7; 100]))).unwrap();
+    db.check().unwrap();
+    let told = || db.check().map_err(|error| error.to_string()).expect_err("it is damaged");
+    assert_eq!(damage_nodes(&db, &volume, (keyspace.id(), 0), 1), 1);
+    assert!(!told().contains("below"), "{}", told());
+    assert!(damage_nodes(&db, &volume, (keyspace.id(), 1), 1) == 1);
+    assert!(told().contains("in an inner node, so that nothing below it was checked"), "{}", told());
 }

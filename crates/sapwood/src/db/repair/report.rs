@@ -149,6 +149,8 @@ pub struct RepairReport {
     pub unfinished: u64,
     /// What was found to be damaged, at most a thousand places.
     pub damage: Vec<Error>,
+    /// What else was, and is not listed (count of places).
+    pub damage_left_out: u64,
     /// Bytes of nodes in the new database.
     pub bytes: u64,
 }
@@ -191,6 +193,8 @@ impl RepairReport {
 pub(super) struct Losses {
     ranges: BTreeMap<KeyspaceId, Vec<LostRange>>,
     pub damage: Vec<Error>,
+    /// Damage that is not listed (count of places).
+    pub left_out: u64,
     /// That of a node that only this program cannot read: it is not lost.
     pub unsupported: Option<Error>,
 }
@@ -204,6 +208,8 @@ impl Losses {
         }
         if self.damage.len() < DAMAGE_MAX {
             self.damage.push(error);
+        } else {
+            self.left_out += 1;
         }
     }
 
