@@ -136,7 +136,7 @@ where
 {
     /// Writes to `raft`. The commands of an entry have at most `bytes_max` bytes by `bytes_of`, or the entry has one command. They are appended and applied
     /// together, so that is no more than one command may have on the node with the least memory: of
-    /// [`KvCommand`](crate::KvCommand) [`BYTES_MAX`](crate::KvCommand::BYTES_MAX), or what its [`refusal`](crate::KvCommand::refusal) says. An entry with more stops each node.
+    /// [`KvCommand`](crate::KvCommand) [`BYTES_MAX`](crate::KvCommand::BYTES_MAX), or what its [`refusal`](crate::KvCommand::refusal) says. An entry with more stops each node that has too little memory for it.
     ///
     /// To be called in a tokio runtime: a task runs there until the last clone is dropped.
     pub fn new(raft: &Raft<C>, bytes_max: usize, bytes_of: fn(&M::Command) -> usize) -> Self {

@@ -1,6 +1,6 @@
 //! A snapshot that is being installed while openraft purges the log behind it: openraft 0.9 does not wait for the one with the other.
 
-use crate::cluster::{Asks, Cluster, NODES};
+use crate::cluster::{Asks, Cluster, NODES, Node};
 use crate::ground::{self, Log, Machine, blank, command, id, membership};
 use openraft::storage::{RaftLogStorage, RaftLogStorageExt, RaftStateMachine, StorageHelper};
 use openraft::{BasicNode, RaftLogReader, RaftSnapshotBuilder, Snapshot};
@@ -282,6 +282,20 @@ fn a_log_that_is_purged_beyond_the_state_is_refused_with_what_to_do() {
     }
 }
 
+/// Waits until a node has a snapshot of about `end`, and has purged its log beyond `last`. openraft looks whether one is due only when it commits, and not while
+/// it makes another: so it is told to, now and then.
+async fn has_purged(node: &Node, last: u64, end: u64) {
+    let is_made = |metrics: &Metrics| metrics.snapshot.is_some_and(|snapshot| snapshot.index + 95 > end);
+    let is_purged =
+        |metrics: &Metrics| is_made(metrics) && metrics.purged.is_some_and(|purged| purged.index > last);
+    let begin = Instant::now();
+    let some_time = Some(Duration::from_secs(3));
+    while node.raft.wait(some_time).metrics(is_purged, "a snapshot and a purge").await.is_err() {
+        assert!(Some(begin.elapsed()) < LONG, "{:?}", node.raft.metrics().borrow());
+        node.raft.trigger().snapshot().await.expect("it runs");
+    }
+}
+
 /// The installation fails, since the leader's file is damaged; the node starts again with what it had, and follows once there is another file.
 #[test]
 fn a_node_starts_again_after_a_snapshot_that_was_damaged() {
@@ -306,13 +320,8 @@ fn a_node_starts_again_after_a_snapshot_that_was_damaged() {
         let last = follower.raft.metrics().borrow().last_log_index.expect("it has entries");
         let end = leading.committed().await.expect("it has entries");
         for node in others() {
-            let purged = node.raft.wait(LONG);
             // Beyond the log of the other, and no other snapshot is due.
-            let is_purged = |metrics: &Metrics| {
-                metrics.purged.is_some_and(|purged| purged.index > last)
-                    && metrics.snapshot.is_some_and(|snapshot| snapshot.index + 95 > end)
-            };
-            purged.metrics(is_purged, "a snapshot and a purge").await.expect("in time");
+            has_purged(&node, last, end).await;
         }
         NODES.into_iter().filter(|id| *id != behind).for_each(|id| cluster.damage_snapshot(id));
         cluster.lose(&[]);
@@ -391,12 +400,7 @@ fn a_damaged_file_of_an_encrypted_leader_is_replaced() {
         let end = leading.committed().await.expect("it has entries");
         let others = || NODES.into_iter().filter(|id| *id != behind);
         for id in others() {
-            let is_made = |metrics: &Metrics| {
-                metrics.purged.is_some_and(|purged| purged.index > 100)
-                    && metrics.snapshot.is_some_and(|snapshot| snapshot.index + 95 > end)
-            };
-            let node = cluster.node(id).expect("it runs");
-            node.raft.wait(LONG).metrics(is_made, "a snapshot and a purge").await.expect("in time");
+            has_purged(&cluster.node(id).expect("it runs"), 100, end).await;
             cluster.damage_snapshot(id);
         }
         drop(leading);

@@ -40,6 +40,8 @@ fn impossible(error: ChangeMembershipError<u64>) -> Failure {
     match error {
         // Another, or what an earlier request has done of this one, is not confirmed yet.
         ChangeMembershipError::InProgress(error) => Failure::unknown(error),
+        // It was a voter, or none, when this was asked for, and is not any more.
+        ChangeMembershipError::LearnerNotFound(error) => Failure::unknown(error),
         error => Failure::new(StatusCode::CONFLICT, error),
     }
 }
@@ -69,10 +71,33 @@ pub async fn init(State(node): State<Arc<Node>>) -> Result<(), Failure> {
     begun.map_err(|error| Failure::new(StatusCode::CONFLICT, error))
 }
 
-/// The members, as the leader has them, which this node is.
+/// The members, as the leader has them, which this node is. One that has removed itself leads on for a moment, and must not change them any more.
 async fn members_of_leader(node: &Node) -> Result<Arc<StoredMembership<u64, BasicNode>>, Failure> {
     records::confirm(node).await?;
-    Ok(Arc::clone(&node.raft.metrics().borrow().membership_config))
+    let members = Arc::clone(&node.raft.metrics().borrow().membership_config);
+    match members.membership().get_node(&node.arguments.id) {
+        Some(_) => Ok(members),
+        None => Err(Failure::elsewhere(node, None)),
+    }
+}
+
+/// Changes the members once no other change is under way, as long as a write waits for a majority.
+async fn change(node: &Node, change: ChangeMembers<u64, BasicNode>) -> Result<(), Failure> {
+    let changed = async {
+        loop {
+            let changed = node.raft.change_membership(change.clone(), false).await;
+            if !matches!(
+                changed,
+                Err(RaftError::APIError(ClientWriteError::ChangeMembershipError(
+                    ChangeMembershipError::InProgress(_)
+                )))
+            ) {
+                return changed;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    in_time(node, changed).await.map(drop)
 }
 
 /// The turn of a request that adds a node: one at a time, since each asks and appends the same for as long as a snapshot takes, also when its client has gone.
@@ -160,11 +185,14 @@ pub async fn add(State(node): State<Arc<Node>>, Path(id): Path<u64>, address: St
         let _turn = turn;
         let added = node.raft.add_learner(id, BasicNode::new(address.clone()), false);
         let added = in_time(&node, added).await?;
+        // As they are now: a voter may have been removed since.
+        let votes = added.membership.is_some_and(|members| members.voter_ids().any(|voter| voter == id));
         if !votes {
             catch_up(&node, id, &address, added.log_id).await?;
+            // It may have removed itself.
+            members_of_leader(&node).await?;
         }
-        let voters = ChangeMembers::AddVoterIds(BTreeSet::from([id]));
-        in_time(&node, node.raft.change_membership(voters, false)).await.map(drop)
+        change(&node, ChangeMembers::AddVoterIds(BTreeSet::from([id]))).await
     })
     .await
 }
@@ -229,8 +257,7 @@ async fn catch_up(node: &Node, id: u64, address: &str, added: LogId<u64>) -> Res
 pub async fn remove(State(node): State<Arc<Node>>, Path(id): Path<u64>) -> Result<(), Failure> {
     let members = members_of_leader(&node).await?;
     let ids = BTreeSet::from([id]);
-    // One change only: a second one, by a leader that has removed itself, makes openraft panic.
-    let change = if members.membership().voter_ids().any(|voter| voter == id) {
+    let removal = if members.membership().voter_ids().any(|voter| voter == id) {
         ChangeMembers::RemoveVoters(ids)
     } else if members.membership().get_node(&id).is_some() {
         ChangeMembers::RemoveNodes(ids)
@@ -241,8 +268,7 @@ pub async fn remove(State(node): State<Arc<Node>>, Path(id): Path<u64>) -> Resul
             node.raft.wait(Some(PATIENCE)).applied_index_at_least(removed, "it is not there").await;
         return committed.map(drop).map_err(|_| Failure::late("no majority has confirmed it in time"));
     };
-    to_the_end(async move { in_time(&node, node.raft.change_membership(change, false)).await.map(drop) })
-        .await
+    to_the_end(async move { change(&node, removal).await }).await
 }
 
 /// What openraft says of this node, of which cluster it is, and the last entry of its log.

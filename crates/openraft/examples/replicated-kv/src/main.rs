@@ -66,7 +66,7 @@ struct Arguments {
     /// there, or that node never catches up.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=SNAPSHOT_AFTER_MAX))]
     snapshot_after: u64,
-    /// Milliseconds between heartbeats. An election begins after 15 to 20 times as long without one.
+    /// Milliseconds after which a heartbeat is due (one is sent after 1.5 times as long). An election begins after 15 to 20 times as long without one.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=HEARTBEAT_MAX))]
     heartbeat: u64,
     /// Connections at most; more are closed at once. Each takes a file descriptor, of which a process has 1,024 if nobody says otherwise (`ulimit -n`), and the

@@ -45,15 +45,18 @@ pub fn is_somewhere(address: &str) -> bool {
 /// Why Raft does not run any more.
 pub fn end(metrics: &watch::Receiver<RaftMetrics<u64, BasicNode>>) -> Option<String> {
     // It says so when it ends by an error, and nothing when it panics.
+    // Asked first: it says why before it goes.
+    let has_ended = metrics.has_changed().is_err();
     let said = metrics.borrow().running_state.as_ref().err().map(ToString::to_string);
-    said.or_else(|| metrics.has_changed().is_err().then(|| "a task of it has panicked: see the log".into()))
+    said.or_else(|| has_ended.then(|| "a task of it has panicked: see the log".into()))
 }
 
 /// What Raft says of itself, and that it has ended if it did not come to say so.
 pub fn with_end(metrics: &watch::Receiver<RaftMetrics<u64, BasicNode>>) -> RaftMetrics<u64, BasicNode> {
+    let has_ended = metrics.has_changed().is_err();
     let said = metrics.borrow().clone();
     let running_state = match said.running_state {
-        Ok(()) if metrics.has_changed().is_err() => Err(Fatal::Panicked),
+        Ok(()) if has_ended => Err(Fatal::Panicked),
         said => said,
     };
     RaftMetrics { running_state, ..said }

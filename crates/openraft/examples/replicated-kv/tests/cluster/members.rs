@@ -207,6 +207,24 @@ async fn adding_ends_when_the_node_has_lost_its_directory_or_its_address() {
     nodes.same_records().await;
 }
 
+/// It voted when it was asked for, and was removed while it was looked for: it got its vote back, without any log.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_voter_that_is_removed_while_it_is_added_again_does_not_vote() {
+    let nodes = Nodes::cluster(&[]).await;
+    let leader = nodes.leader().await;
+    let other = (1..=3).find(|id| *id != leader).expect("there are three");
+    // It takes connections, and answers nothing.
+    nodes.stop(other, true);
+    let add = nodes.client.put(nodes.url(leader, &format!("/cluster/nodes/{other}")));
+    let adding = tokio::spawn(status_of(add.body(nodes.address(other).to_owned())));
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    nodes.remove(other).await;
+    let added = adding.await.expect("no panic");
+    let voters = voters(&nodes, nodes.leader().await).await.expect("it answers").to_string();
+    assert!(!voters.contains(&other.to_string()), "{added}: {voters}");
+    nodes.stop(other, false);
+}
+
 /// Clients give up and repeat it, while a snapshot takes hours. And what answers need not run, or be what it was.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_is_added_once_at_a_time_and_as_long_as_it_is_of_use() {
