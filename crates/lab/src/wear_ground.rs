@@ -313,7 +313,8 @@ impl Field {
     }
 }
 
-/// Updates what is on raw flash until as many blocks were erased as there are. New flash has blocks to begin that cost no erase, and logs
+/// Updates what is on raw flash until as many blocks were erased as there are, counted from when it was new: IPL and d-IPL, which erase all of it before they
+/// load, are not updated before. New flash has blocks to begin that cost no erase, and logs
 /// that are empty: what is counted on it is less than what its system needs in the long run.
 fn use_up(flash: &RawFlash, store: &mut Store, size: WearSize) -> Result<()> {
     let erased = || flash.erases().iter().map(|count| u64::from(*count)).sum::<u64>();

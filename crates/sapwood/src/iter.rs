@@ -183,8 +183,9 @@ impl Range {
     pub(crate) fn begin_together(ranges: &mut [Self]) {
         let Some(Self { host, current, .. }) = ranges.first() else { return };
         let (host, current) = (Arc::clone(host), Arc::clone(current));
-        let others = current.pager.iterator_bytes().saturating_sub(ranges.len() * BARE);
-        let room = (host.memory() as usize / ITERATORS_AT_WORK).saturating_sub(others);
+        // With what each of these has besides, or they would leave what was read at their first step.
+        let held = current.pager.iterator_bytes() + ranges.len() * size_of::<Merge>();
+        let room = (host.memory() as usize / ITERATORS_AT_WORK).saturating_sub(held);
         let begun = ranges.iter_mut().filter(|range| !range.over && range.refused.is_none());
         begun.for_each(|range| {
             range.is_begun = true;

@@ -99,7 +99,7 @@ pub trait Index {
 
     /// Brings everything that waits in memory to the device and makes it durable.
     ///
-    /// After one that failed, or an update that did, a tree that keeps changes in memory refuses everything until it is
+    /// After one that failed, or an update that did, a tree that keeps changes in memory refuses all but `check` until it is
     /// recovered: memory may lack what was on its way, and a retry would prove nothing.
     fn flush(&mut self) -> Result<()>;
 

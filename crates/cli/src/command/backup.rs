@@ -147,11 +147,11 @@ fn rotate(target: &Directory, taken: &BackupInfo, keep: u64) -> Result<()> {
 
 /// Removes these, also if some are not there: a removal that was cut off is repeated as it was.
 fn remove(target: &Directory, numbers: &[u64]) -> Result<()> {
-    let (mut told, mut missing) = (Ok(()), Vec::new());
+    let (mut told, mut refused) = (Ok(()), Vec::new());
     for number in numbers {
         let removed = match backup::remove(target, *number) {
-            Err(Error::NoBackup { .. }) => {
-                missing.push(*number);
+            Err(error @ Error::NoBackup { .. }) => {
+                refused.push(error.to_string());
                 continue;
             }
             removed => removed?,
@@ -162,9 +162,6 @@ fn remove(target: &Directory, numbers: &[u64]) -> Result<()> {
             human_bytes(removed.bytes)
         )));
     }
-    // Which there are is told as of now.
-    let refused = missing.into_iter().filter_map(|number| backup::remove(target, number).err());
-    let refused: Vec<_> = refused.map(|error| error.to_string()).collect();
     let answer = if refused.is_empty() { Ok(()) } else { Err(Failure::NotFound(refused.join("\n"))) };
     answered(told, answer)
 }

@@ -292,7 +292,10 @@ async fn has_purged(node: &Node, last: u64, end: u64) {
     let some_time = Some(Duration::from_secs(3));
     while node.raft.wait(some_time).metrics(is_purged, "a snapshot and a purge").await.is_err() {
         assert!(Some(begin.elapsed()) < LONG, "{:?}", node.raft.metrics().borrow());
-        node.raft.trigger().snapshot().await.expect("it runs");
+        // Not if only the purge is late: what is made then would take the place of a file that is damaged meanwhile.
+        if !is_made(&node.raft.metrics().borrow()) {
+            node.raft.trigger().snapshot().await.expect("it runs");
+        }
     }
 }
 

@@ -100,6 +100,10 @@ fn prepare(volume: &dyn Volume) -> Result<()> {
             return Err(Error::NotEmpty { path: volume.describe(), found });
         }
     }
+    if is_restoring {
+        // `CURRENT` may have been taken away, and come back with a power failure: not behind what it needs.
+        volume.sync_directory()?;
+    }
     // The sign comes last.
     for entry in entries.iter().filter(|entry| ours(&entry.name) && entry.name != RESTORING) {
         volume.remove(&entry.name)?;
@@ -390,7 +394,8 @@ pub(crate) fn complete(
 }
 
 /// Takes `CURRENT` away again after this error: it may be there and not last, and where it is, nothing can be restored. What is said to have
-/// failed may be repeated then. A power failure may bring it back: all that it needs was durable before it.
+/// failed may be repeated then. A power failure may bring it back: all that it needs was durable before it, and stays until that is durable
+/// ([`prepare`]).
 fn without_current(volume: &dyn Volume, error: Error) -> Error {
     match (volume.remove(current::FILE), error) {
         (Ok(()) | Err(psync::Error::NotFound { .. }), error) => error,

@@ -105,20 +105,20 @@ impl Leaves {
     /// reads or the `room` (bytes) for what walks hold, is left to the walk that needs it.
     pub fn begin_together<'w>(walks: impl Iterator<Item = &'w mut Self>, room: usize) {
         let mut walks: Vec<_> = walks.filter(|walk| !walk.is_over).collect();
-        let (mut wanted, mut most) = (Vec::new(), 0);
+        let (mut wanted, mut buffers, mut room) = (Vec::new(), 0, room);
         for Self { spec, groups, memory, .. } in &mut walks {
             if wanted.is_empty() {
-                most = room.min(spec.pager.reader.buffers_max() as usize);
+                buffers = spec.pager.reader.buffers_max() as usize;
             }
             let first = groups.first(spec);
             let missing = first.as_ref().map_or_else(Vec::new, |first| first.missing());
             // What the cache has counts too: it may be evicted while the walk rests.
             *memory = first.map_or(0, |first| first.memory());
-            let bytes = *memory + missing.iter().map(|(id, _)| spec.view().memory_len_of(*id)).sum::<usize>();
-            if bytes > most {
+            let read: usize = missing.iter().map(|(id, _)| spec.view().memory_len_of(*id)).sum();
+            if read > buffers || *memory + read > room {
                 break;
             }
-            most -= bytes;
+            (buffers, room) = (buffers - read, room - (*memory + read));
             wanted.push(missing);
         }
         let Some(Self { spec, .. }) = walks.first() else { return };

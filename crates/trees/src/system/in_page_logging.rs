@@ -122,7 +122,7 @@ impl<S: Scheme> InPageLogging<S> {
     /// paper). One erase a block.
     ///
     /// # Errors
-    /// [`Error::Flash`]; [`Error::Invalid`] if no block is free.
+    /// [`Error::Flash`](crate::Error::Flash); [`Error::Invalid`](crate::Error::Invalid) if no block is free.
     pub fn cleanse(&mut self) -> Result<()> {
         self.state.get_mut().work(|nodes, _| {
             for block in nodes.directory.blocks().keys().copied().collect::<Vec<_>>() {
@@ -142,7 +142,7 @@ impl<S: Scheme> InPageLogging<S> {
     /// What the blocks hold now.
     ///
     /// # Errors
-    /// [`Error::Broken`].
+    /// [`Error::Broken`](crate::Error::Broken).
     pub fn block_details(&self) -> Result<BlockDetails> {
         let state = self.state.lock();
         let nodes = &state.nodes;

@@ -50,13 +50,13 @@ fn has_lock(_: u32, _: &File) -> bool {
     false
 }
 
-/// Whether a line of /proc/locks such as `3: FLOCK  ADVISORY  WRITE 4711 fd:00:9978288 0 EOF` is of this process and file.
+/// Whether a line of /proc/locks such as `3: FLOCK  ADVISORY  WRITE 4711 fd:00:9978288 0 EOF` is of this process and file. Those that only read have a lock too.
 fn is_among(locks: &str, id: u32, inode: u64) -> bool {
     locks.lines().any(|line| {
-        let mut fields = line.split_ascii_whitespace().skip(4);
-        let (process, place) = (fields.next(), fields.next());
+        let mut fields = line.split_ascii_whitespace().skip(3);
+        let (kind, process, place) = (fields.next(), fields.next(), fields.next());
         let found = place.and_then(|place| place.rsplit(':').next());
-        process == Some(&id.to_string()[..]) && found == Some(&inode.to_string()[..])
+        kind == Some("WRITE") && process == Some(&id.to_string()[..]) && found == Some(&inode.to_string()[..])
     })
 }
 
@@ -144,9 +144,9 @@ mod tests {
 
     #[test]
     fn locks_are_those_of_a_process_and_a_file() {
-        let locks = "1: FLOCK  ADVISORY  WRITE 11 fe:00:591 0 EOF\n1: -> FLOCK  ADVISORY  READ 13 fe:00:591 0 EOF\n2: POSIX  ADVISORY  READ 12 fe:00:100 0 EOF\n";
+        let locks = "1: FLOCK  ADVISORY  WRITE 11 fe:00:591 0 EOF\n1: -> FLOCK  ADVISORY  READ 13 fe:00:591 0 EOF\n2: POSIX  ADVISORY  WRITE 12 fe:00:100 0 EOF\n3: FLOCK  ADVISORY  READ 14 fe:00:591 0 EOF\n";
         assert!(is_among(locks, 11, 591) && is_among(locks, 12, 100));
-        for (id, inode) in [(1, 591), (11, 91), (12, 591), (13, 591)] {
+        for (id, inode) in [(1, 591), (11, 91), (12, 591), (13, 591), (14, 591)] {
             assert!(!is_among(locks, id, inode), "{id} {inode}");
         }
     }

@@ -71,33 +71,38 @@ pub async fn init(State(node): State<Arc<Node>>) -> Result<(), Failure> {
     begun.map_err(|error| Failure::new(StatusCode::CONFLICT, error))
 }
 
-/// The members, as the leader has them, which this node is. One that has removed itself leads on for a moment, and must not change them any more.
+/// The members, as the leader has them, which this node is. One that has removed itself must not change them any more.
 async fn members_of_leader(node: &Node) -> Result<Arc<StoredMembership<u64, BasicNode>>, Failure> {
     records::confirm(node).await?;
-    let members = Arc::clone(&node.raft.metrics().borrow().membership_config);
-    match members.membership().get_node(&node.arguments.id) {
-        Some(_) => Ok(members),
-        None => Err(Failure::elsewhere(node, None)),
+    if !is_member(node) {
+        return Err(Failure::elsewhere(node, None));
     }
+    Ok(Arc::clone(&node.raft.metrics().borrow().membership_config))
 }
 
 /// Changes the members once no other change is under way, as long as a write waits for a majority.
 async fn change(node: &Node, change: ChangeMembers<u64, BasicNode>) -> Result<(), Failure> {
-    let changed = async {
-        loop {
-            let changed = node.raft.change_membership(change.clone(), false).await;
-            if !matches!(
-                changed,
-                Err(RaftError::APIError(ClientWriteError::ChangeMembershipError(
-                    ChangeMembershipError::InProgress(_)
-                )))
-            ) {
-                return changed;
-            }
-            tokio::time::sleep(LOOK).await;
+    let begin = Instant::now();
+    loop {
+        // Another change may have removed it meanwhile.
+        if !is_member(node) {
+            return Err(Failure::late("this node does not lead any more"));
         }
-    };
-    in_time(node, changed).await.map(drop)
+        let changed = node.raft.change_membership(change.clone(), false);
+        match tokio::time::timeout(PATIENCE, changed).await {
+            Err(_) => return Err(Failure::late("no majority has confirmed it in time")),
+            Ok(Err(RaftError::APIError(ClientWriteError::ChangeMembershipError(
+                ChangeMembershipError::InProgress(_),
+            )))) if begin.elapsed() < PATIENCE => tokio::time::sleep(LOOK).await,
+            Ok(changed) => return changed.map(drop).map_err(|error| refused(node, error)),
+        }
+    }
+}
+
+/// Whether this node is one of the members. A leader that has removed itself leads on for a moment.
+fn is_member(node: &Node) -> bool {
+    let members = Arc::clone(&node.raft.metrics().borrow().membership_config);
+    members.membership().get_node(&node.arguments.id).is_some()
 }
 
 /// The turn of a request that adds a node: one at a time, since each asks and appends the same for as long as a snapshot takes, also when its client has gone.
@@ -189,8 +194,6 @@ pub async fn add(State(node): State<Arc<Node>>, Path(id): Path<u64>, address: St
         let votes = added.membership.is_some_and(|members| members.voter_ids().any(|voter| voter == id));
         if !votes {
             catch_up(&node, id, &address, added.log_id).await?;
-            // It may have removed itself.
-            members_of_leader(&node).await?;
         }
         change(&node, ChangeMembers::AddVoterIds(BTreeSet::from([id]))).await
     })
@@ -358,12 +361,14 @@ pub async fn faults(State(node): State<Arc<Node>>, Json(lost): Json<Lost>) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
-    use openraft::error::{InProgress, LearnerNotFound};
+    use openraft::error::{EmptyMembership, InProgress, LearnerNotFound};
 
     #[test]
     fn a_change_beside_another_is_to_be_repeated() {
         let beside = InProgress { committed: None, membership_log_id: None };
         assert_eq!(impossible(beside.into()).status, StatusCode::SERVICE_UNAVAILABLE);
-        assert_eq!(impossible(LearnerNotFound { node_id: 4 }.into()).status, StatusCode::CONFLICT);
+        // It was none of the kind that it was when this was asked for.
+        assert_eq!(impossible(LearnerNotFound { node_id: 4 }.into()).status, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(impossible(EmptyMembership {}.into()).status, StatusCode::CONFLICT);
     }
 }
