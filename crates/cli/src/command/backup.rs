@@ -147,11 +147,11 @@ fn rotate(target: &Directory, taken: &BackupInfo, keep: u64) -> Result<()> {
 
 /// Removes these, also if some are not there: a removal that was cut off is repeated as it was.
 fn remove(target: &Directory, numbers: &[u64]) -> Result<()> {
-    let (mut told, mut refused) = (Ok(()), Vec::new());
+    let (mut told, mut missing) = (Ok(()), Vec::new());
     for number in numbers {
         let removed = match backup::remove(target, *number) {
-            Err(error @ Error::NoBackup { .. }) => {
-                refused.push(error.to_string());
+            Err(Error::NoBackup { wanted, existing, .. }) => {
+                missing.push((wanted, existing));
                 continue;
             }
             removed => removed?,
@@ -162,6 +162,15 @@ fn remove(target: &Directory, numbers: &[u64]) -> Result<()> {
             human_bytes(removed.bytes)
         )));
     }
+    // Which there are is told as of now.
+    let now = backup::list_each(target).ok().map(|backups| {
+        let numbers: Vec<_> = backups.iter().map(|(number, _)| number.to_string()).collect();
+        if numbers.is_empty() { "none".to_owned() } else { numbers.join(", ") }
+    });
+    let refused = missing.into_iter().map(|(wanted, existing)| {
+        format!("{} has no {wanted}; it has: {}", target.describe(), now.as_ref().unwrap_or(&existing))
+    });
+    let refused: Vec<_> = refused.collect();
     let answer = if refused.is_empty() { Ok(()) } else { Err(Failure::NotFound(refused.join("\n"))) };
     answered(told, answer)
 }
