@@ -71,6 +71,9 @@ impl CommitPipeline {
             let has_to_wait =
                 |log: &Log| log.holds_up(group.clone()) || self.queues.are_held_up(group.clone());
             let mut guard = self.log.lock();
+            if group.clone().any(PendingBatch::is_durable) {
+                guard = self.queues.give_way(guard);
+            }
             if guard.as_ref().is_some_and(has_to_wait) {
                 drop(others.take());
                 guard = self.queues.wait(guard, has_to_wait);
@@ -112,6 +115,9 @@ impl CommitPipeline {
             return self.show_group(log, queue, group);
         }
         let is_wanted = self.queues.wanted.load(Relaxed) > 0;
+        if is_wanted {
+            self.queues.go_before();
+        }
         let Some(unsynced) = log.wal.unsynced_current().filter(|_| !is_wanted) else {
             // Also with older parts of the log, whose files may be removed meanwhile: the first commit after a freeze.
             let synced = self.pager.latencies.timed(Timed::LogSync, || log.wal.sync());

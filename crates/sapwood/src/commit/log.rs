@@ -18,6 +18,10 @@ use std::collections::HashSet;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar};
+use std::time::Duration;
+
+/// How long a durable commit leaves the log to a thread that waits for it at most: a thread gets a processor meanwhile, though others are busy.
+const GIVE_WAY: Duration = Duration::from_millis(10);
 
 /// The log and the sequence number of the next operation.
 pub(crate) struct Log {
@@ -194,6 +198,12 @@ pub(crate) struct CommitQueues {
     /// Threads that wait for this. While there are some, the log is not let go of for a sync, or the next durable
     /// commits would always be there before them.
     pub wanted: AtomicUsize,
+    /// One of them has the log.
+    served: Condvar,
+    /// How often that was so, ...
+    count_served: AtomicUsize,
+    /// ... and how often when a durable commit last went before those that wait.
+    count_before: AtomicUsize,
     /// Which thread has the turn.
     pub turn: TurnHolder,
 }
@@ -217,7 +227,30 @@ impl CommitQueues {
             );
         }
         self.wanted.fetch_sub(1, Relaxed);
+        self.count_served.fetch_add(1, Relaxed);
+        self.served.notify_all();
         guard
+    }
+
+    /// A durable commit goes before threads that wait for the log. The caller holds it.
+    pub fn go_before(&self) {
+        self.count_before.store(self.count_served.load(Relaxed), Relaxed);
+    }
+
+    /// Leaves the log to a thread that waits for it, for a moment, if durable commits would go before it once more: the lock is not fair, and
+    /// where processors are short a thread that commits durably has it again each time before another is awake.
+    pub fn give_way<'l>(
+        &self,
+        guard: RankedGuard<'l, rank::Log, Option<Log>>,
+    ) -> RankedGuard<'l, rank::Log, Option<Log>> {
+        let is_passed_over = self.wanted.load(Relaxed) > 0
+            && self.count_served.load(Relaxed) == self.count_before.load(Relaxed);
+        // Those that wait for a turn or an ingestion could not go now.
+        let is_open = !self.turn.is_held() && guard.as_ref().is_some_and(|log| log.ingesting.is_empty());
+        match is_passed_over && is_open {
+            true => guard.wait_for(&self.served, GIVE_WAY).0,
+            false => guard,
+        }
     }
 
     /// Whether a group has to wait because another thread has the turn. Syncs need not: they change nothing.
@@ -229,8 +262,36 @@ impl CommitQueues {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Database;
     use crate::durability::Durability;
     use crate::operation::{KeyRange, put_merge, put_remove, put_remove_range};
+    use psync::{Simulated, Volume};
+    use std::time::Instant;
+
+    /// Where processors are short, they went before for seconds.
+    #[test]
+    fn durable_commits_leave_the_log_to_whoever_they_have_gone_before() {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let db = Database::builder().memory(4 << 20).background_threads(0).open_on(volume).unwrap();
+        let queues = &db.handle.engine.commits.queues;
+        let takes = || {
+            let began = Instant::now();
+            db.handle.engine.commits.sync().unwrap();
+            began.elapsed()
+        };
+        takes();
+        // A thread that is slow to wake up.
+        queues.wanted.fetch_add(1, Relaxed);
+        takes();
+        assert!(takes() >= GIVE_WAY);
+        // Each time until it has had the log, and not where it could not have it.
+        assert!(takes() >= GIVE_WAY);
+        let before = queues.count_before.load(Relaxed);
+        queues.count_served.fetch_add(1, Relaxed);
+        takes();
+        assert_eq!(queues.count_before.load(Relaxed), before + 1);
+        queues.wanted.fetch_sub(1, Relaxed);
+    }
 
     fn batch(keyspace: u32, key: &[u8], is_range: bool) -> PendingBatch {
         let (mut body, keyspace) = (Vec::new(), KeyspaceId(keyspace));

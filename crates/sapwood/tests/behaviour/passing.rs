@@ -179,27 +179,27 @@ fn whoever_waits_for_the_log_gets_it_beside_one_durable_thread() {
     let volume = SlowSyncs::new();
     let (db, keyspace) = open(&volume);
     volume.millis.store(3, SeqCst);
-    let over = AtomicBool::new(false);
-    let mut longest = [Duration::ZERO; 2];
+    let (over, durable) = (AtomicBool::new(false), AtomicU64::new(0));
+    let mut most = [0; 2];
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut turn = 0;
             while !over.load(SeqCst) {
-                put(&db, &keyspace, "same", turn, Durability::Immediate);
-                turn += 1;
+                put(&db, &keyspace, "same", durable.load(SeqCst), Durability::Immediate);
+                durable.fetch_add(1, SeqCst);
             }
         });
         for turn in 0..40 {
-            let began = Instant::now();
+            let before = durable.load(SeqCst);
             put(&db, &keyspace, "same", turn, Durability::Buffered);
-            longest[0] = longest[0].max(began.elapsed());
-            let began = Instant::now();
+            most[0] = most[0].max(durable.load(SeqCst) - before);
+            let before = durable.load(SeqCst);
             db.flush().expect("flushes");
-            longest[1] = longest[1].max(began.elapsed());
+            most[1] = most[1].max(durable.load(SeqCst) - before);
         }
         over.store(true, SeqCst);
     });
-    assert!(longest.iter().all(|took| *took < Duration::from_millis(500)), "{longest:?}");
+    println!("{most:?} durable commits went before");
+    assert!(most.iter().all(|most| *most < 100), "{most:?} durable commits went before");
 }
 
 #[test]
