@@ -20,6 +20,4 @@ mod record_cache;
 mod shrunken;
 mod small_flush_memory;
 mod space;
-mod spans;
 mod thread_end;
-mod told;

@@ -55,20 +55,9 @@ fn open() -> Database {
     builder.background_threads(0).open_on(volume).expect("works")
 }
 
-/// A place of a span that is met for the first time, by any test, while a subscriber comes is taken for one that nobody listens to for good
-/// (tracing-core 0.1: it is listed behind the question who listens). So they are met before.
-fn meet_places() {
-    let db = open();
-    let keyspace = db.keyspace("main").expect("works");
-    keyspace.ingest((0..5000u32).map(|number| (number.to_be_bytes(), [0; 100]))).expect("works");
-    keyspace.insert(7u32.to_be_bytes(), [1; 100]).expect("works");
-    db.flush().expect("works");
-    db.compact().expect("works");
-}
-
 #[test]
 fn what_takes_long_is_a_span() {
-    meet_places();
+    let _alone = crate::ALONE.lock();
     let listener = Listener::default();
     let seen = |span: (&str, &str)| listener.0.lock().seen.contains(&span);
     tracing::subscriber::with_default(listener.clone(), || {

@@ -50,6 +50,7 @@ impl Subscriber for Listener {
 
 #[test]
 fn each_flush_tells_what_it_has_done() {
+    let _alone = crate::ALONE.lock();
     let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
     let db = Database::builder().memory(4 << 20).background_threads(0).open_on(volume).unwrap();
     let keyspace = db.keyspace("main").unwrap();
