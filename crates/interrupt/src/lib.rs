@@ -21,10 +21,11 @@ use std::time::{Duration, Instant};
 
 static FIRST: OnceLock<Instant> = OnceLock::new();
 
-/// What comes sooner after the first is no second one: programs like `timeout` send it to a process and to its group.
-const SECOND_AFTER: Duration = Duration::from_secs(1);
-/// Whatever is not over by then waits for something that may never come: a disk, a pipe that nobody reads.
-const ENDS_WITHIN: Duration = Duration::from_secs(4);
+/// What comes sooner after the first is no second one: programs like `timeout` send it to a process and to its group. Longer in debug builds, whose
+/// tests run where processors are short.
+const SECOND_AFTER: Duration = Duration::from_secs(if cfg!(debug_assertions) { 10 } else { 1 });
+/// Whatever is not over by then waits for something that may never come: a disk, a pipe that nobody reads. Longer in debug builds, which are slow.
+const ENDS_WITHIN: Duration = Duration::from_secs(if cfg!(debug_assertions) { 20 } else { 4 });
 /// How long the last words may take. Standard error may be what the program waits for.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 /// What shells expect of a program that Ctrl-C has ended: 128 and the number of SIGINT.

@@ -297,10 +297,18 @@ mod tests {
     /// One search hangs before the others have come, the next one with their keys: nobody waits for either for ever.
     #[test]
     fn a_search_that_hangs_is_waited_for_no_longer_than_the_patience() {
-        let gather = Gather::new(1, 64).with_patience(Duration::from_millis(500));
+        // With more patience where the machine is so busy that the threads come too late.
+        let patiences = [1, 4, 16].map(|halves| Duration::from_millis(500 * halves));
+        assert!(patiences.into_iter().any(hangs), "this machine is too slow for the test");
+    }
+
+    /// False if the threads came too late.
+    fn hangs(patience: Duration) -> bool {
+        let gather = Gather::new(1, 64).with_patience(patience);
         let hangs = [Mutex::new(()), Mutex::new(())];
-        let began = AtomicUsize::new(0);
+        let (began, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let search = |keys: &[u64]| {
+            most.fetch_max(keys.len(), SeqCst);
             let hang = match keys {
                 [1] => Some(&hangs[0]),
                 [_, _, ..] => Some(&hangs[1]),
@@ -312,7 +320,7 @@ mod tests {
             }
             keys.to_vec()
         };
-        std::thread::scope(|scope| {
+        let is_in_time = std::thread::scope(|scope| {
             let ask = |key: u64| {
                 let (gather, search) = (&gather, &search);
                 scope.spawn(move || gather.ask(key, search))
@@ -328,10 +336,9 @@ mod tests {
             // Within one.
             let others = [4, 5, 6].map(ask);
             while gather.lock().waiting.len() < 3 {
-                assert!(
-                    !others.iter().any(|other| other.is_finished()),
-                    "this machine is too slow for the test"
-                );
+                if others.iter().any(|other| other.is_finished()) {
+                    return false;
+                }
                 std::thread::yield_now();
             }
             drop(first_hang);
@@ -339,11 +346,14 @@ mod tests {
             while others.iter().filter(|other| other.is_finished()).count() < 2 {
                 std::thread::yield_now();
             }
-            assert_eq!(gather.lock().abandoned.len(), 2);
+            let is_in_time = most.load(SeqCst) == 3;
+            assert!(!is_in_time || gather.lock().abandoned.len() == 2);
             drop(second_hang);
             assert_eq!(others.map(|other| other.join().unwrap()), [4, 5, 6]);
+            is_in_time
         });
         let queue = gather.lock();
         assert!(queue.answers.is_empty() && queue.abandoned.is_empty() && queue.leaders == 0);
+        is_in_time
     }
 }

@@ -302,7 +302,10 @@ mod tests {
         std::thread::scope(|scope| {
             let log = engine.commits.log.lock_for_test();
             let sync = scope.spawn(|| engine.commits.sync());
-            std::thread::sleep(Duration::from_millis(100));
+            while !engine.commits.queues.durable.inner.lock().has_leader {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(Duration::from_millis(50));
             engine.health.poison(&Error::Poisoned { cause: "a sync failed".into() });
             drop(log);
             assert!(matches!(sync.join().unwrap(), Err(Error::Poisoned { .. })));

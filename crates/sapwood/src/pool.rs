@@ -441,9 +441,9 @@ mod tests {
         let (begun, begins) = channel();
         let task = pool.submit("a test", move || {
             let _ = begun.send(());
-            Ok(goes.recv_timeout(Duration::from_secs(10)).is_ok())
+            Ok(goes.recv_timeout(Duration::from_secs(60)).is_ok())
         });
-        begins.recv_timeout(Duration::from_secs(10)).expect("a thread begins it");
+        begins.recv_timeout(Duration::from_secs(60)).expect("a thread begins it");
         (move || _ = go.send(()), task)
     }
 
@@ -555,7 +555,7 @@ mod tests {
         let pool = Pool::new(1);
         let (go, goes) = channel::<()>();
         let resident =
-            pool.submit_resident("a test", move || Ok(goes.recv_timeout(Duration::from_secs(10)).is_ok()));
+            pool.submit_resident("a test", move || Ok(goes.recv_timeout(Duration::from_secs(60)).is_ok()));
         assert_eq!(pool.submit_detached(|| panic!("it is not to be run")), Begun::Never);
         assert!(pool.try_submit("a test", || Ok(())).is_none());
         _ = go.send(());
@@ -568,7 +568,7 @@ mod tests {
         assert!(begins.try_recv().is_err());
         go();
         assert!(first.wait().unwrap());
-        begins.recv_timeout(Duration::from_secs(10)).unwrap();
+        begins.recv_timeout(Duration::from_secs(60)).unwrap();
     }
 
     /// The last handle of a database may be dropped there.

@@ -8,8 +8,9 @@ use crate::lock_order::RankedGuard;
 use std::sync::Condvar;
 use std::time::{Duration, Instant};
 
-/// The time between reports of a thread: no healthy wait needs as long.
-const EVERY: Duration = Duration::from_secs(10);
+/// The time between reports of a thread: no healthy wait needs as long. In tests of the library it is longer than they wait for anything: a thread that is
+/// reported looks again, which would hide that nobody has notified it.
+const EVERY: Duration = Duration::from_secs(if cfg!(test) { 120 } else { 10 });
 
 /// Waits to be notified, or for no reason. `what` completes "waits for".
 pub(crate) fn wait<'l, R, T>(
@@ -63,22 +64,28 @@ fn report(what: &'static str) -> impl FnMut(Duration) {
 mod tests {
     use super::*;
     use crate::lock_order::{RankedMutex, rank};
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
     #[test]
     fn a_long_wait_is_reported_and_ends_when_it_is_notified() {
         let is_done = RankedMutex::<rank::Pool, _>::new(false);
         let changed = Condvar::new();
-        let mut reports = Vec::new();
+        let (mut reports, is_reported) = (Vec::new(), AtomicBool::new(false));
         std::thread::scope(|scope| {
             let mut guard = is_done.lock();
             scope.spawn(|| {
-                std::thread::sleep(Duration::from_millis(100));
+                while !is_reported.load(SeqCst) {
+                    std::thread::yield_now();
+                }
                 *is_done.lock() = true;
                 changed.notify_one();
             });
             let every = Duration::from_millis(10);
             while !*guard {
-                guard = watched(every, &changed, guard, |waited| reports.push(waited));
+                guard = watched(every, &changed, guard, |waited| {
+                    reports.push(waited);
+                    is_reported.store(true, SeqCst);
+                });
             }
         });
         assert!(!reports.is_empty() && reports.iter().all(|waited| *waited >= Duration::from_millis(10)));

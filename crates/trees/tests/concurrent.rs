@@ -69,11 +69,12 @@ fn pio_transactions_of_many_threads() {
     };
     let tree = SharedPioTree::new(PioTree::create(volume.clone(), &options).expect("created"));
     let over = std::sync::atomic::AtomicBool::new(false);
+    let met = std::sync::atomic::AtomicU64::new(0);
     let done: Vec<Transacted> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
             .map(|thread| {
-                let tree = &tree;
-                scope.spawn(move || transact(tree, thread))
+                let (tree, met) = (&tree, &met);
+                scope.spawn(move || transact(tree, thread, met))
             })
             .collect();
         let reader = scope.spawn({
@@ -117,10 +118,12 @@ struct Transacted {
     refused: u64,
 }
 
-fn transact(tree: &SharedPioTree, thread: u64) -> Transacted {
+/// `met`: what was refused in any thread. Where threads have a processor one after the other, that may take long.
+fn transact(tree: &SharedPioTree, thread: u64, met: &std::sync::atomic::AtomicU64) -> Transacted {
+    use std::sync::atomic::Ordering::Relaxed;
     let mut done = Transacted::default();
     let mut chance = thread + 1;
-    for step in 1..3000 {
+    for step in (1..300_000).take_while(|step| *step < 3000 || met.load(Relaxed) == 0) {
         chance = chance.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         let key = PAIRS + (chance >> 33) % 60 * THREADS + thread;
         let counter = (chance >> 12) % COUNTERS;
@@ -149,6 +152,7 @@ fn transact(tree: &SharedPioTree, thread: u64) -> Transacted {
         match worked {
             Err(trees::Error::Invalid(_)) => {
                 done.refused += 1;
+                met.fetch_add(1, Relaxed);
                 tree.abort(transaction).expect("aborted");
             }
             Err(error) => panic!("{error}"),

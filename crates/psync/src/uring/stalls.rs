@@ -97,7 +97,8 @@ fn a_set_whose_completions_are_lost_is_carried_out_by_ordinary_calls() {
     for lost in 0..4 {
         for uring in each(TIMEOUT, move |n| if n == lost { Fate::Lost } else { Fate::Come }) {
             write_and_read(&uring, 10);
-            assert_eq!((uring.rings.stalls.count(), uring.rings.stalls.timeouts()), (1, 1), "{lost}");
+            assert!(uring.rings.stalls.count() >= 1, "{lost}");
+            assert_eq!(uring.rings.stalls.timeouts(), 1, "{lost}");
             write_and_read(&uring, 20);
             assert_eq!(uring.rings.stalls.timeouts(), 1);
         }
@@ -117,7 +118,7 @@ fn a_set_whose_completions_are_late_is_told_of_and_waited_for() {
         assert!(began.elapsed() >= LATE && began.elapsed() < Duration::from_secs(20));
         assert!(set.iter().all(|write| matches!(write.outcome, Ok(LEN))));
         let stalls = &uring.rings.stalls;
-        assert_eq!((stalls.count(), stalls.timeouts()), (1, 0));
+        assert!(stalls.count() >= 1 && stalls.timeouts() == 0);
         assert!(stalls.longest_ms() >= 50 && stalls.longest_ms() < 20_000, "{}", stalls.longest_ms());
         let named =
             |event: &String| event.starts_with("WARN") && event.contains("write of 4096 bytes at byte ");
@@ -262,13 +263,19 @@ fn who_lent_memory_waits_until_the_kernel_lets_go_of_it() {
                 write_and_read(uring, 50);
                 done.send(()).unwrap();
             });
-            assert!(is_done.recv_timeout(4 * TIMEOUT).is_err(), "it returned with a request in flight");
-            let longest = uring.rings.stalls.longest_ms();
-            assert!(longest >= 800, "who waits is told of: {longest} ms");
+            let began = Instant::now();
+            // It is told of again and again as it waits.
+            while uring.rings.stalls.longest_ms() < 2 * TIMEOUT.as_millis() as u64 {
+                assert!(is_done.try_recv().is_err(), "it returned with a request in flight");
+                assert!(began.elapsed() < Duration::from_secs(20), "who waits is not told of");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            assert!(is_done.recv_timeout(TIMEOUT).is_err(), "it returned with a request in flight");
             drop(held);
             is_done.recv_timeout(Duration::from_secs(20)).unwrap();
         });
-        assert_eq!((uring.rings.stalls.count(), uring.rings.stalls.timeouts()), (1, 1));
+        assert!(uring.rings.stalls.count() >= 1);
+        assert_eq!(uring.rings.stalls.timeouts(), 1);
     }
 }
 

@@ -517,38 +517,46 @@ mod tests {
         cache.set_capacity(sizes[1]);
         (0..200_000)
             .for_each(|number| assert_ne!(cache.put(0, KS, &key(number), &[1; 100]), KeepOutcome::No));
-        let (is_over, longest) = (AtomicBool::new(false), AtomicU64::new(0));
-        let shares: Vec<_> = std::thread::scope(|scope| {
+        let (is_over, gets) = (AtomicBool::new(false), AtomicU64::new(0));
+        let within: Vec<_> = std::thread::scope(|scope| {
             scope.spawn(|| {
                 for number in (0..200_000).cycle().take_while(|_| !is_over.load(Ordering::Relaxed)) {
-                    let began = Instant::now();
                     cache.get(0, KS, &key(number));
-                    longest.fetch_max(began.elapsed().as_micros() as u64, Ordering::Relaxed);
+                    gets.fetch_add(1, Ordering::SeqCst);
                 }
             });
             let changes = (0..40).map(|round| {
-                longest.store(0, Ordering::Relaxed);
-                let began = Instant::now();
+                let before = gets.load(Ordering::SeqCst);
                 cache.set_capacity(sizes[round % 2]);
-                100 * longest.load(Ordering::Relaxed) / began.elapsed().as_micros() as u64
+                gets.load(Ordering::SeqCst) - before
             });
-            let shares = changes.collect();
+            let within = changes.collect();
             is_over.store(true, Ordering::Relaxed);
-            shares
+            within
         });
-        assert!(shares.iter().all(|share| *share < 200), "percent of a change: {shares:?}");
+        // The first may have begun before the change. The reader may have no processor, but not in all changes.
+        let count = within.iter().filter(|gets| **gets >= 2).count();
+        assert!(count >= 10, "reads within each change: {within:?}");
     }
 
     /// A change of the capacity waited for the whole walk, and readers behind it.
     #[test]
     fn readers_come_in_while_ranges_are_removed() {
-        const RECORDS: u32 = 20_000;
+        const RECORDS: u64 = 20_000;
+        // This thread may sleep before it counts, but not each time.
+        let waited: Vec<_> = (0..5).map(|_| removed_before_a_reader_came_in(RECORDS as u32)).collect();
+        let least = *waited.iter().min().unwrap();
+        assert!(least < RECORDS / 4, "a reader waited for {waited:?} of {RECORDS} records");
+    }
+
+    /// How many of so many records are looked at while a reader waits behind a change of the capacity.
+    fn removed_before_a_reader_came_in(records: u32) -> u64 {
         let cache = RecordCache::default();
         cache.set_capacity(8 << 20);
-        (0..RECORDS)
+        (0..records)
             .for_each(|number| assert_ne!(cache.put(0, KS, &key(number), &[1; 100]), KeepOutcome::No));
         let looked_at = AtomicU64::new(0);
-        let (of_readers, of_all) = std::thread::scope(|scope| {
+        std::thread::scope(|scope| {
             scope.spawn(|| {
                 cache.remove_all(|_, _| {
                     // A search for the ranges of a key takes some time.
@@ -562,9 +570,8 @@ mod tests {
             }
             cache.set_capacity((8 << 20) + BUCKET as u64);
             cache.get(0, KS, &key(1));
-            (looked_at.load(Ordering::SeqCst), u64::from(RECORDS))
-        });
-        assert!(of_readers < of_all / 4, "a reader waited for {of_readers} of {of_all} records");
+            looked_at.load(Ordering::SeqCst)
+        })
     }
 
     /// Records come to buckets that were looked at before, and to new ones.

@@ -205,8 +205,8 @@ mod tests {
                 longest = longest.max(began.elapsed());
             }
         });
-        // In a debug build it looks again after ten seconds, to be reported.
-        assert!(longest < Duration::from_secs(8), "it slept for {longest:?}");
+        // In a debug build it looks again after two minutes, to be reported.
+        assert!(longest < Duration::from_secs(100), "it slept for {longest:?}");
     }
 
     /// One that always comes back before a thread that sleeps is awake.
@@ -230,8 +230,8 @@ mod tests {
                 drop(held.take());
                 held = Some(lock.lock());
             }
-            // In a debug build it looks again after ten seconds, to be reported.
-            assert!(began.elapsed() < Duration::from_secs(8), "it was not handed the lock");
+            // In a debug build it looks again after two minutes, to be reported.
+            assert!(began.elapsed() < Duration::from_secs(100), "it was not handed the lock");
         });
     }
 

@@ -63,6 +63,9 @@ impl CommitPipeline {
         mut others: Option<Guard<rank::CommitLock, Held<'_>>>,
     ) -> Result<()> {
         let admitted = self.space.reserve.leaves(group.clone().map(|pending| pending.admitted).sum());
+        let is_done = |pending: &PendingBatch| {
+            pending.sync_until.is_some_and(|until| self.durable_waits.is_durable(until))
+        };
         // Only a holder of the log lock replaces the active queue. Hold no more of the state than the queue
         // while the batches are inserted: if a flush ended meanwhile, this thread would free that flush's
         // queue, with all writers waiting for the log. (No test: it would have to stop this thread between two
@@ -71,7 +74,7 @@ impl CommitPipeline {
             let has_to_wait =
                 |log: &Log| log.holds_up(group.clone()) || self.queues.are_held_up(group.clone());
             let mut guard = self.log.lock();
-            if group.clone().any(PendingBatch::is_durable) {
+            if group.clone().any(PendingBatch::is_durable) && !group.clone().all(is_done) {
                 guard = self.queues.give_way(guard);
             }
             if guard.as_ref().is_some_and(has_to_wait) {
@@ -86,9 +89,6 @@ impl CommitPipeline {
             }
             drop((guard, queue));
             self.wait_for_room(0)?;
-        };
-        let is_done = |pending: &PendingBatch| {
-            pending.sync_until.is_some_and(|until| self.durable_waits.is_durable(until))
         };
         if group.clone().all(is_done) {
             return Ok(());

@@ -195,9 +195,12 @@ pub(crate) struct CommitQueues {
     pub without_sync: CommitLock,
     /// No commit waits for the device any more, or an ingestion or a turn has ended.
     pub blocker_ended: Condvar,
-    /// Threads that wait for this. While there are some, the log is not let go of for a sync, or the next durable
+    /// Threads that wait for the end of a sync. While there are some, the log is not let go of for the next one, or durable
     /// commits would always be there before them.
     pub wanted: AtomicUsize,
+    /// All that wait for anything.
+    #[cfg(test)]
+    pub waiting: AtomicUsize,
     /// One of them has the log.
     served: Condvar,
     /// How often that was so, ...
@@ -215,20 +218,27 @@ impl CommitQueues {
         mut guard: RankedGuard<'l, rank::Log, Option<Log>>,
         is_so: impl Fn(&Log) -> bool,
     ) -> RankedGuard<'l, rank::Log, Option<Log>> {
-        if !guard.as_ref().is_some_and(&is_so) {
-            return guard;
-        }
-        self.wanted.fetch_add(1, Relaxed);
         while guard.as_ref().is_some_and(&is_so) {
+            // What waits for a turn or an ingestion could not go if it had the log.
+            let is_for_sync = guard.as_ref().is_some_and(Log::is_syncing);
+            if is_for_sync {
+                self.wanted.fetch_add(1, Relaxed);
+            }
+            #[cfg(test)]
+            self.waiting.fetch_add(1, Relaxed);
             guard = watchdog::wait(
                 &self.blocker_ended,
                 guard,
                 "a sync of durable commits, an ingestion or a turn",
             );
+            #[cfg(test)]
+            self.waiting.fetch_sub(1, Relaxed);
+            if is_for_sync {
+                self.wanted.fetch_sub(1, Relaxed);
+                self.count_served.fetch_add(1, Relaxed);
+                self.served.notify_all();
+            }
         }
-        self.wanted.fetch_sub(1, Relaxed);
-        self.count_served.fetch_add(1, Relaxed);
-        self.served.notify_all();
         guard
     }
 
@@ -237,20 +247,18 @@ impl CommitQueues {
         self.count_before.store(self.count_served.load(Relaxed), Relaxed);
     }
 
+    /// Whether threads wait for the log, and none has had it since a durable commit went before them.
+    fn are_passed_over(&self) -> bool {
+        self.wanted.load(Relaxed) > 0 && self.count_served.load(Relaxed) == self.count_before.load(Relaxed)
+    }
+
     /// Leaves the log to a thread that waits for it, for a moment, if durable commits would go before it once more: the lock is not fair, and
     /// where processors are short a thread that commits durably has it again each time before another is awake.
     pub fn give_way<'l>(
         &self,
         guard: RankedGuard<'l, rank::Log, Option<Log>>,
     ) -> RankedGuard<'l, rank::Log, Option<Log>> {
-        let is_passed_over = self.wanted.load(Relaxed) > 0
-            && self.count_served.load(Relaxed) == self.count_before.load(Relaxed);
-        // Those that wait for a turn or an ingestion could not go now.
-        let is_open = !self.turn.is_held() && guard.as_ref().is_some_and(|log| log.ingesting.is_empty());
-        match is_passed_over && is_open {
-            true => guard.wait_for(&self.served, GIVE_WAY).0,
-            false => guard,
-        }
+        if self.are_passed_over() { guard.wait_for(&self.served, GIVE_WAY).0 } else { guard }
     }
 
     /// Whether a group has to wait because another thread has the turn. Syncs need not: they change nothing.
@@ -280,17 +288,40 @@ mod tests {
             began.elapsed()
         };
         takes();
+        queues.go_before();
+        assert!(!queues.are_passed_over(), "no thread waits");
         // A thread that is slow to wake up.
         queues.wanted.fetch_add(1, Relaxed);
-        takes();
         assert!(takes() >= GIVE_WAY);
-        // Each time until it has had the log, and not where it could not have it.
+        // Each time until it has had the log.
         assert!(takes() >= GIVE_WAY);
-        let before = queues.count_before.load(Relaxed);
         queues.count_served.fetch_add(1, Relaxed);
+        assert!(!queues.are_passed_over(), "another thread may have come since");
         takes();
-        assert_eq!(queues.count_before.load(Relaxed), before + 1);
+        assert!(queues.are_passed_over());
         queues.wanted.fetch_sub(1, Relaxed);
+    }
+
+    /// It would hold durable commits up, and what it waits for, which wants the log.
+    #[test]
+    fn a_thread_that_waits_for_a_turn_is_not_waited_for() {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let db = Database::builder().memory(4 << 20).background_threads(0).open_on(volume).unwrap();
+        let (keyspace, commits) = (db.keyspace("main").unwrap(), &db.handle.engine.commits);
+        let turn = commits.take_turn().unwrap();
+        std::thread::scope(|scope| {
+            scope
+                .spawn(|| drop(commits.queues.wait(commits.log.lock(), |_| commits.queues.turn.is_others())));
+            while commits.queues.waiting.load(Relaxed) == 0 {
+                std::thread::yield_now();
+            }
+            // It is counted with the log locked.
+            drop(commits.log.lock());
+            assert_eq!(commits.queues.wanted.load(Relaxed), 0);
+            keyspace.insert("key", "value").unwrap();
+            drop(turn);
+        });
+        assert_eq!(commits.queues.wanted.load(Relaxed), 0);
     }
 
     fn batch(keyspace: u32, key: &[u8], is_range: bool) -> PendingBatch {

@@ -41,11 +41,6 @@ impl TurnHolder {
         thread != 0 && thread != THREAD.with(|thread| *thread)
     }
 
-    /// Whether a thread has it.
-    pub fn is_held(&self) -> bool {
-        self.thread.load(Relaxed) != 0
-    }
-
     /// Asks for the turn. The caller holds the log.
     pub fn ticket(&self) -> u64 {
         self.next_ticket.fetch_add(1, Relaxed)

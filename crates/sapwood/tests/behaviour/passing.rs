@@ -6,21 +6,38 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// A device whose syncs take so many milliseconds.
+/// A device whose syncs take so many milliseconds, or do not end while they are held (for [`HELD_MAX`] at most).
 struct SlowSyncs {
     inner: Simulated,
     millis: AtomicU64,
     syncs: AtomicU64,
+    is_held: AtomicBool,
+    held: AtomicU64,
 }
+
+/// So that a test fails, and does not wait for ever, if what it does meanwhile waits for the sync.
+const HELD_MAX: Duration = Duration::from_secs(60);
 
 impl SlowSyncs {
     fn new() -> Arc<Self> {
-        Arc::new(Self { inner: Simulated::new(1), millis: AtomicU64::new(0), syncs: AtomicU64::new(0) })
+        Arc::new(Self {
+            inner: Simulated::new(1),
+            millis: AtomicU64::new(0),
+            syncs: AtomicU64::new(0),
+            is_held: AtomicBool::new(false),
+            held: AtomicU64::new(0),
+        })
     }
 
     fn wait(&self) {
         self.syncs.fetch_add(1, SeqCst);
         std::thread::sleep(Duration::from_millis(self.millis.load(SeqCst)));
+        let began = Instant::now();
+        self.held.fetch_add(1, SeqCst);
+        while self.is_held.load(SeqCst) && began.elapsed() < HELD_MAX {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.held.fetch_sub(1, SeqCst);
     }
 }
 
@@ -63,36 +80,29 @@ fn number(keyspace: &Keyspace, key: &str) -> Option<u64> {
 fn commits_that_need_no_sync_do_not_wait_for_one() {
     let volume = SlowSyncs::new();
     let (db, keyspace) = open(&volume);
-    put(&db, &keyspace, "durable", 0, Durability::Immediate);
-    volume.millis.store(30, SeqCst);
-    let (over, durable) = (AtomicBool::new(false), AtomicU64::new(0));
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !over.load(SeqCst) {
-                let next = durable.load(SeqCst) + 1;
-                put(&db, &keyspace, "durable", next, Durability::Immediate);
-                durable.store(next, SeqCst);
+    let mut turn = 0;
+    for durable in 0..10 {
+        volume.is_held.store(true, SeqCst);
+        std::thread::scope(|scope| {
+            scope.spawn(|| put(&db, &keyspace, "durable", durable, Durability::Immediate));
+            while volume.held.load(SeqCst) == 0 {
+                std::thread::yield_now();
             }
+            for durability in [Durability::None, Durability::Buffered].into_iter().cycle().take(30) {
+                turn += 1;
+                put(&db, &keyspace, "other", turn, durability);
+                assert_eq!(volume.held.load(SeqCst), 1, "it waited for the sync");
+                assert_eq!(number(&keyspace, "other"), Some(turn), "it is seen when it returns");
+                assert_eq!(
+                    number(&keyspace, "durable"),
+                    durable.checked_sub(1),
+                    "what is not durable is not seen"
+                );
+            }
+            volume.is_held.store(false, SeqCst);
         });
-        while durable.load(SeqCst) == 0 {
-            std::thread::yield_now();
-        }
-        let mut took = Vec::new();
-        for (turn, durability) in (0..300).zip([Durability::None, Durability::Buffered].into_iter().cycle()) {
-            let began = Instant::now();
-            put(&db, &keyspace, "other", turn, durability);
-            took.push(began.elapsed());
-            assert_eq!(number(&keyspace, "other"), Some(turn), "it is seen when it returns");
-            let (before, seen) = (durable.load(SeqCst), number(&keyspace, "durable"));
-            assert!(seen >= Some(before), "what is durable is seen");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        over.store(true, SeqCst);
-        took.sort();
-        assert!(took[took.len() / 2] < Duration::from_millis(5), "{:?} in the median", took[took.len() / 2]);
-        assert!(took[took.len() * 9 / 10] < Duration::from_millis(20), "{:?}", took[took.len() * 9 / 10]);
-    });
-    assert!(durable.load(SeqCst) >= 3);
+        assert_eq!(number(&keyspace, "durable"), Some(durable), "what is durable is seen");
+    }
 }
 
 /// Who passes by is before the other in the queue, and behind it in the log: of the same key, both must say the same.
@@ -180,7 +190,7 @@ fn whoever_waits_for_the_log_gets_it_beside_one_durable_thread() {
     let (db, keyspace) = open(&volume);
     volume.millis.store(3, SeqCst);
     let (over, durable) = (AtomicBool::new(false), AtomicU64::new(0));
-    let mut most = [0; 2];
+    let mut all = [0; 2];
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(SeqCst) {
@@ -191,15 +201,16 @@ fn whoever_waits_for_the_log_gets_it_beside_one_durable_thread() {
         for turn in 0..40 {
             let before = durable.load(SeqCst);
             put(&db, &keyspace, "same", turn, Durability::Buffered);
-            most[0] = most[0].max(durable.load(SeqCst) - before);
+            all[0] += durable.load(SeqCst) - before;
             let before = durable.load(SeqCst);
             db.flush().expect("flushes");
-            most[1] = most[1].max(durable.load(SeqCst) - before);
+            all[1] += durable.load(SeqCst) - before;
         }
         over.store(true, SeqCst);
     });
-    println!("{most:?} durable commits went before");
-    assert!(most.iter().all(|most| *most < 100), "{most:?} durable commits went before");
+    // The thread may sleep before it waits, and before it counts.
+    println!("{all:?} durable commits went before");
+    assert!(all.iter().all(|all| *all < 900), "{all:?} durable commits went before, of 40 each");
 }
 
 #[test]

@@ -153,8 +153,9 @@ impl Process {
     }
 }
 
-/// This process follows as well, through all lives of the writer. Returns how many commits it has seen.
-fn follow(time: Duration, seed: u64) -> u64 {
+/// This process follows as well, through all lives of the writer, until it has followed so many commits and killed so many processes of each
+/// kind. Returns how many commits it has seen.
+fn follow(time: Duration, commits: u64, kills: u32, seed: u64) -> u64 {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let path = dir.path().join("db");
     let mut rng = StdRng::seed_from_u64(seed);
@@ -162,8 +163,13 @@ fn follow(time: Duration, seed: u64) -> u64 {
     let mut follower = Process::follower(&path);
     let db = builder().follow(true).open(&path).expect("it can be followed");
     let (mut last, mut held) = (0, None);
+    let (mut writers, mut followers) = (0, 0);
     let began = Instant::now();
-    while began.elapsed() < time {
+    while began.elapsed() < time || last <= commits || writers < kills || followers < kills {
+        assert!(
+            began.elapsed() < time + Duration::from_secs(120),
+            "{last} commits, {writers} writers and {followers} followers killed"
+        );
         let until = Instant::now() + Duration::from_millis(rng.random_range(50..400));
         while Instant::now() < until {
             let least = writer.acknowledged();
@@ -181,6 +187,7 @@ fn follow(time: Duration, seed: u64) -> u64 {
         }
         if rng.random_bool(0.5) {
             writer.kill();
+            writers += 1;
             // Also while there is no writer.
             db.refresh().expect("it can be followed");
             let now = seen(&db, &db.snapshot());
@@ -189,6 +196,7 @@ fn follow(time: Duration, seed: u64) -> u64 {
             writer = Process::writer(&path);
         } else {
             follower.kill();
+            followers += 1;
             follower = Process::follower(&path);
         }
     }
@@ -203,13 +211,12 @@ fn follow(time: Duration, seed: u64) -> u64 {
 
 #[test]
 fn beside_a_writer_under_kills() {
-    let commits = follow(Duration::from_millis(2500), 1);
-    assert!(commits > 200, "{commits}");
+    follow(Duration::from_millis(2500), 200, 2, 1);
 }
 
 /// `cargo test -p sapwood --release --test crashes followers::for_ten_minutes -- --ignored --nocapture`
 #[test]
 #[ignore = "takes ten minutes"]
 fn for_ten_minutes() {
-    println!("{} commits were followed", follow(Duration::from_secs(600), 2));
+    println!("{} commits were followed", follow(Duration::from_secs(600), 200, 2, 2));
 }

@@ -62,11 +62,16 @@ fn scans_are_worth_cleansing_and_gets_are_worth_the_queues_memory() {
     let scan = |number| assert_eq!(keyspace.range(&key(number)[..]..).take(100).count(), 100);
     read_until(&db, scan, |stats| stats.space.log_pieces < before.space.log_pieces / 10);
 
-    // Nothing is left to do, and nothing is done.
-    std::thread::sleep(Duration::from_millis(2500));
-    let written = db.stats().device.bytes_written;
-    std::thread::sleep(Duration::from_millis(2500));
-    assert_eq!(db.stats().device.bytes_written, written, "{}", db.stats());
+    // Soon nothing is left to do, and nothing is done.
+    let began = Instant::now();
+    let is_still = || {
+        let written = db.stats().device.bytes_written;
+        std::thread::sleep(Duration::from_millis(2500));
+        db.stats().device.bytes_written == written
+    };
+    while !is_still() {
+        assert!(began.elapsed() < Duration::from_secs(60), "it never ends:\n{}", db.stats());
+    }
     db.check().unwrap();
 }
 
@@ -75,11 +80,15 @@ const RENT: (u64, u64) = (14 << 10, 1 << 10);
 
 #[test]
 fn blocks_that_scans_come_to_are_cleansed_beside_writes_and_no_dearer_than_the_scans() {
-    // Where the machine is so busy that nobody writes for a second, the database is taken for one that has grown, and cleansed before.
-    assert!((0..5).any(|_| scans_beside_inserts()), "there are never pieces in the way");
+    // Where the machine is so busy that nobody writes for a second, the queue is flushed, or the database is taken for one that has grown, and cleansed
+    // before.
+    assert!(
+        (0..5).any(|_| scans_beside_inserts()),
+        "there are never pieces in the way, or a flush has to help"
+    );
 }
 
-/// Whether there were pieces in the way.
+/// Whether there were pieces in the way, and no flush took them away.
 fn scans_beside_inserts() -> bool {
     let dir = tempfile::tempdir().expect("a directory");
     let (db, keyspace) = overwritten(dir.path());
@@ -106,7 +115,10 @@ fn scans_beside_inserts() -> bool {
         let after = db.stats().reads;
         let read = after.pieces_scanned + after.pieces_cached - before.pieces_scanned - before.pieces_cached;
         pieces.push(read as f64 / 380.0);
-        assert_eq!(db.stats().writes.flushes, begin.writes.flushes, "a flush has to help: {pieces:.2?}");
+        if db.stats().writes.flushes > begin.writes.flushes {
+            println!("a flush has helped: {pieces:.2?}");
+            return false;
+        }
     }
     if pieces[0] <= 1.0 {
         return false;

@@ -20,7 +20,7 @@ pub fn peak_while<T>(before: u64, work: impl FnOnce() -> T) -> (u64, T) {
                 std::thread::sleep(Duration::from_millis(2));
                 peak = peak.max(resident());
             }
-            peak - before
+            peak.saturating_sub(before)
         });
         let answer = work();
         done.store(true, Relaxed);

@@ -536,7 +536,7 @@ fn a_thread_that_works_in_portions_lets_others_have_the_writer() {
     let db = db.unwrap();
     let engine = &db.handle.engine;
     let begun = AtomicU32::new(0);
-    let most = std::thread::scope(|scope| {
+    let passed_by = std::thread::scope(|scope| {
         scope.spawn(|| {
             while begun.fetch_add(1, SeqCst) < PORTIONS {
                 let _guard = engine.writer().lock_in_turn();
@@ -552,10 +552,11 @@ fn a_thread_that_works_in_portions_lets_others_have_the_writer() {
             drop(engine.writer().lock_in_turn());
             begun.load(SeqCst) - before
         });
-        let most = passed_by.max().unwrap();
+        let mut passed_by: Vec<_> = passed_by.collect();
         begun.store(PORTIONS, SeqCst);
-        most
+        passed_by.sort_unstable();
+        passed_by
     });
-    // It may sleep before it waits, and before it counts.
-    assert!(most < 100, "{most} portions came first");
+    // It may sleep before it waits, and before it counts: but not each time.
+    assert!(passed_by[2] < 100, "{passed_by:?} portions came first");
 }

@@ -73,11 +73,13 @@ fn commits_and_flushes_do_not_wait_for_a_check_nor_take_its_log_away() {
     *volume.meeting.lock() = Some((begins, is_done));
     let checked = std::thread::scope(|scope| {
         let check = scope.spawn(|| db.check());
-        while begun.recv_timeout(Duration::from_millis(500)).is_ok() {
-            insert("kale");
-            db.flush().unwrap();
-            insert("cress");
-            done.send(()).unwrap();
+        while !check.is_finished() {
+            if begun.recv_timeout(Duration::from_millis(10)).is_ok() {
+                insert("kale");
+                db.flush().unwrap();
+                insert("cress");
+                done.send(()).unwrap();
+            }
         }
         check.join().unwrap()
     });

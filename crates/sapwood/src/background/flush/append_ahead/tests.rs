@@ -24,7 +24,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Of each of the two keyspaces.
 const RECORDS: [u32; 2] = [80_000, 20_000];
@@ -459,9 +459,9 @@ fn cleansing_ends_with_what_goes_ahead_beside_it() {
         flusher.begin_cleansing(&mut run, Applied { due, lengths, event }, &mut carry_over);
         keyspace.insert("key", "value").unwrap();
         engine.commits.freeze(engine.commits.log.lock_for_test().as_mut().unwrap()).unwrap();
-        let begun = Arc::new(AtomicBool::new(false));
+        let (begun, is_over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let task = {
-            let (engine, begun) = (Arc::clone(engine), Arc::clone(&begun));
+            let (engine, begun, is_over) = (Arc::clone(engine), Arc::clone(&begun), Arc::clone(&is_over));
             Arc::clone(&engine.pool).try_submit("a test", move || {
                 begun.store(true, SeqCst);
                 match way {
@@ -479,6 +479,7 @@ fn cleansing_ends_with_what_goes_ahead_beside_it() {
                         std::thread::sleep(Duration::from_millis(500));
                     }
                 }
+                is_over.store(true, SeqCst);
                 Ok(None)
             })
         };
@@ -492,17 +493,20 @@ fn cleansing_ends_with_what_goes_ahead_beside_it() {
                 FlushStep::End => break,
             }
             portions += 1;
+            // Before all is cleansed.
+            while (way == Way::Short && !is_over.load(SeqCst)) || (way == Way::Stops && !engine.flush.stops())
+            {
+                std::thread::yield_now();
+            }
         }
         let left = run.cleansing.as_ref().unwrap().blocks.left().len();
-        let began = Instant::now();
         let ended = flusher.end_flush(run, &mut carry_over);
-        let waited = began.elapsed();
         assert!(way == Way::Refused || begun.load(SeqCst));
         assert_eq!(ended.is_err(), way == Way::Panics, "{ended:?}");
         assert!(carry_over.ahead.is_none());
         assert!(way != Way::Refused || portions == 0, "the next queue comes first");
         // A thread that panics may take long to tell of it.
         assert!(way == Way::Panics || (left == 0) == (way == Way::Long), "{way:?}: {left} are left");
-        assert!(way != Way::Long || waited >= Duration::from_millis(100), "{waited:?}");
+        assert!(way != Way::Long || is_over.load(SeqCst), "it is waited for");
     }
 }
