@@ -99,8 +99,9 @@ pub trait Index {
 
     /// Brings everything that waits in memory to the device and makes it durable.
     ///
-    /// After one that failed, or an update that did, a tree that keeps changes in memory refuses all but `check` until it is
-    /// recovered: memory may lack what was on its way, and a retry would prove nothing.
+    /// After one that failed, after any write that did, and after an update that failed halfway, a tree that keeps changes in
+    /// memory refuses everything until it is recovered, `check` too: memory may lack what was on its way, and a retry would prove
+    /// nothing. An update that could not read its way to the leaf has changed nothing on the device, and may be repeated.
     fn flush(&mut self) -> Result<()>;
 
     /// Reads everything and verifies the system's invariants.

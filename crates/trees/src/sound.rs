@@ -2,15 +2,17 @@
 //!
 //! Memory may lack what was on its way to the device when a write failed, and a sync that succeeds proves nothing for one that
 //! failed before it: so a tree that keeps changes in memory does nothing more then until it is recovered, and never says that
-//! what was lost is durable.
+//! what was lost is durable. A pool that writes what it evicts shares the flag of its tree, since reads evict too. A read that
+//! fails before an update has changed anything is no such failure: the way down is found first.
 
 use crate::{Error, Result};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// See the module.
-#[derive(Debug, Default)]
+/// See the module. A clone is the same.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Sound {
-    has_failed: AtomicBool,
+    has_failed: Arc<AtomicBool>,
 }
 
 impl Sound {

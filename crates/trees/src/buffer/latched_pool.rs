@@ -6,6 +6,7 @@
 //! 3. What [`LatchedPool::read`] returns is what was last written.
 
 use crate::page::NodeId;
+use crate::sound::Sound;
 use crate::store::in_place::{InPlaceStore, PageCodec};
 use crate::{Counters, Result};
 use lru::LruCache;
@@ -31,13 +32,20 @@ pub(crate) struct LatchedPool<N> {
     frames: usize,
     state: Mutex<State<N>>,
     arrived: Condvar,
+    sound: Sound,
 }
 
 impl<N: PageCodec> LatchedPool<N> {
     /// A pool of `frames` frames, at least one.
     pub fn new(store: InPlaceStore<N>, frames: usize) -> Self {
         let state = State { frames: LruCache::unbounded(), on_the_way: HashSet::new(), hits: 0 };
-        Self { store, frames: frames.max(1), state: Mutex::new(state), arrived: Condvar::new() }
+        let (arrived, sound) = (Condvar::new(), Sound::default());
+        Self { store, frames: frames.max(1), state: Mutex::new(state), arrived, sound }
+    }
+
+    /// Which its tree shares: a read may fail at a write of what it evicts.
+    pub fn sound(&self) -> Sound {
+        self.sound.clone()
     }
 
     pub fn store(&self) -> &InPlaceStore<N> {
@@ -77,7 +85,7 @@ impl<N: PageCodec> LatchedPool<N> {
             if frame.dirty {
                 let result;
                 (state, result) = self.on_the_way(state, id, || self.store.write_pages([(id, &*frame.node)]));
-                if let Err(error) = result {
+                if let Err(error) = self.sound.after(result) {
                     state.frames.put(id, frame);
                     return Err(error);
                 }

@@ -8,6 +8,7 @@
 use crate::buffer::frames::{Eviction, Frames};
 use crate::page::NodeId;
 use crate::page::node::{Node, Shape};
+use crate::sound::Sound;
 use crate::store::in_place::InPlaceStore;
 use crate::store::{NodeStore, Root};
 use crate::{Counters, Result};
@@ -25,6 +26,7 @@ pub(crate) struct LruPool {
     shape: Shape,
     root: Root,
     state: Mutex<State>,
+    sound: Sound,
 }
 
 struct State {
@@ -42,11 +44,16 @@ impl LruPool {
     pub fn with_eviction(store: InPlaceStore, shape: Shape, frames: usize, eviction: Eviction) -> Self {
         let root = store.durable_root();
         let state = State { frames: Frames::new(eviction, frames), hits: 0 };
-        Self { store, shape, root, state: Mutex::new(state) }
+        Self { store, shape, root, state: Mutex::new(state), sound: Sound::default() }
     }
 
     pub fn store_mut(&mut self) -> &mut InPlaceStore {
         &mut self.store
+    }
+
+    /// Which its tree shares: a read may fail at a write of what it evicts.
+    pub fn sound(&self) -> Sound {
+        self.sound.clone()
     }
 
     /// Puts a node into a frame, and evicts what that is too much.
@@ -55,7 +62,7 @@ impl LruPool {
         state.frames.put(id, level, 1, frame);
         while let Some((id, frame)) = state.frames.excess() {
             if frame.dirty {
-                self.store.write_pages([(id, &*frame.node)])?;
+                self.sound.after(self.store.write_pages([(id, &*frame.node)]))?;
             }
             state.frames.pop(&id);
         }

@@ -222,11 +222,11 @@ impl Index for AsTree {
     }
 
     fn insert(&mut self, key: Key, value: Value) -> Result<()> {
-        self.sound.work(|| single::insert(&mut self.nodes, key, value, &mut self.events))
+        single::insert(&mut self.nodes, &self.sound, key, value, &mut self.events)
     }
 
     fn delete(&mut self, key: Key) -> Result<()> {
-        self.sound.work(|| single::delete(&mut self.nodes, key, &mut self.events)).map(|_| ())
+        single::delete(&mut self.nodes, &self.sound, key, &mut self.events)
     }
 
     fn search(&self, key: Key) -> Result<Option<Value>> {
@@ -249,6 +249,7 @@ impl Index for AsTree {
     }
 
     fn check(&self) -> Result<Checked> {
+        self.sound.check()?;
         let checked = walk(&self.nodes, Allow::default(), &mut |_, _| ())?;
         self.nodes.check(checked.leaves + checked.inner)?;
         Ok(checked)

@@ -181,12 +181,12 @@ impl Index for Bftl {
 
     fn insert(&mut self, key: Key, value: Value) -> Result<()> {
         self.nodes.begin();
-        self.sound.work(|| single::insert(&mut self.nodes, key, value, &mut self.events))
+        single::insert(&mut self.nodes, &self.sound, key, value, &mut self.events)
     }
 
     fn delete(&mut self, key: Key) -> Result<()> {
         self.nodes.begin();
-        self.sound.work(|| single::delete(&mut self.nodes, key, &mut self.events)).map(|_| ())
+        single::delete(&mut self.nodes, &self.sound, key, &mut self.events)
     }
 
     fn search(&self, key: Key) -> Result<Option<Value>> {
@@ -214,6 +214,7 @@ impl Index for Bftl {
     }
 
     fn check(&self) -> Result<Checked> {
+        self.sound.check()?;
         self.nodes.check()?;
         let checked = walk(self.begin(), Allow::default(), &mut |_, _| ());
         self.nodes.begin();

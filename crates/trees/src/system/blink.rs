@@ -72,15 +72,17 @@ impl BlinkTree {
     fn over(store: InPlaceStore<BlinkNode>, options: &BlinkOptions) -> Self {
         let (records, fanout) = capacity(options.page_len);
         let (root, next) = (store.durable_root(), store.next());
+        let nodes = LatchedPool::new(store, options.frames);
+        let sound = nodes.sound();
         Self {
-            nodes: LatchedPool::new(store, options.frames),
+            nodes,
             shape: Shape { fanout, records }.limited(options.keys_max),
             root: RwLock::new(root),
             fresh: Mutex::new((next, Vec::new())),
             locks: Mutex::default(),
             splits: AtomicU64::new(0),
             moves: AtomicU64::new(0),
-            sound: Sound::default(),
+            sound,
         }
     }
 
@@ -138,10 +140,19 @@ impl BlinkTree {
 
     /// Changes the leaf that holds a key; whatever becomes too full is split, upwards.
     fn change(&self, key: Key, change: impl Fn(&mut Leaf)) -> Result<()> {
-        let (mut id, _, mut way) = self.descend(key, 0)?;
+        self.sound.check()?;
+        let (id, _, way) = self.descend(key, 0)?;
         // Somebody may have split it before it is locked.
-        let (mut guard, holder, node) = self.lock_holder(id, key)?;
-        id = holder;
+        let holder = self.lock_holder(id, key)?;
+        self.sound.after(self.change_leaf(holder, way, change))
+    }
+
+    fn change_leaf(
+        &self,
+        (mut guard, mut id, node): (Latch, NodeId, Arc<BlinkNode>),
+        mut way: Vec<NodeId>,
+        change: impl Fn(&mut Leaf),
+    ) -> Result<()> {
         let mut grown = node.as_ref().clone();
         match &mut grown.node {
             Node::Leaf(leaf) => change(leaf),
@@ -221,19 +232,15 @@ impl BlinkTree {
 
     /// Sets the value of a key.
     pub fn insert(&self, key: Key, value: Value) -> Result<()> {
-        self.sound.work(|| {
-            self.change(key, |leaf| {
-                leaf.insert(key, value);
-            })
+        self.change(key, |leaf| {
+            leaf.insert(key, value);
         })
     }
 
     /// Removes a key.
     pub fn delete(&self, key: Key) -> Result<()> {
-        self.sound.work(|| {
-            self.change(key, |leaf| {
-                leaf.remove(key);
-            })
+        self.change(key, |leaf| {
+            leaf.remove(key);
         })
     }
 
@@ -335,6 +342,7 @@ impl Index for BlinkTree {
     }
 
     fn check(&self) -> Result<Checked> {
+        self.sound.check()?;
         let mut walk = Walk { tree: self, checked: Checked::default(), used: HashSet::new() };
         walk.levels()?;
         Ok(walk.checked)

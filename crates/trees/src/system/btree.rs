@@ -7,6 +7,7 @@ use crate::Result;
 use crate::buffer::frames::Eviction;
 use crate::buffer::lru_pool::LruPool;
 use crate::page::node::Shape;
+use crate::sound::Sound;
 use crate::store::in_place::InPlaceStore;
 use crate::system::in_place_tree::{InPlaceOptions, InPlaceTree};
 
@@ -51,6 +52,10 @@ impl InPlaceOptions for BTreeOptions {
 
     fn store(pool: &mut LruPool) -> &mut InPlaceStore {
         pool.store_mut()
+    }
+
+    fn sound(pool: &LruPool) -> Sound {
+        pool.sound()
     }
 }
 

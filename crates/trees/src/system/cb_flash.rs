@@ -301,6 +301,7 @@ impl Index for CbFlashTree {
     }
 
     fn check(&self) -> Result<Checked> {
+        self.sound.check()?;
         let mut nodes = HashSet::new();
         let (checked, underfull) = self.walk(&mut nodes)?;
         for way in underfull.leaves.iter().chain(&underfull.inner) {

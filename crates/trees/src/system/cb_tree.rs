@@ -339,6 +339,7 @@ impl Index for CbTree {
     }
 
     fn check(&self) -> Result<Checked> {
+        self.sound.check()?;
         let cascade = self.cascade.lock();
         let shape = cascade.shape();
         let level = cascade.root().level;

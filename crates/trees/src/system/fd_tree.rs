@@ -380,6 +380,7 @@ impl Index for FdTree {
     }
 
     fn check(&self) -> Result<Checked> {
+        self.sound.check()?;
         self.verify()
     }
 

@@ -263,7 +263,9 @@ impl<S: Scheme> Index for InPageLogging<S> {
     }
 
     fn check(&self) -> Result<Checked> {
-        check_blocks(&self.state.lock().nodes)
+        let state = self.state.lock();
+        state.sound.check()?;
+        check_blocks(&state.nodes)
     }
 
     fn stats(&self) -> Counters {

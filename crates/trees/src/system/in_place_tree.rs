@@ -41,6 +41,11 @@ pub(crate) trait InPlaceOptions: Clone {
     fn pool(&self, store: InPlaceStore, shape: Shape) -> Result<Self::Pool>;
 
     fn store(pool: &mut Self::Pool) -> &mut InPlaceStore;
+
+    /// That of the pool, if reads may write what it evicts.
+    fn sound(_: &Self::Pool) -> Sound {
+        Sound::default()
+    }
 }
 
 /// A B+-tree in place. `O`, what it is built with, says which: see [`BTree`](crate::BTree) and
@@ -59,7 +64,7 @@ impl<O: InPlaceOptions> InPlaceTree<O> {
         let (page_len, keys_max) = options.node();
         let store = store(O::FILE, page_len)?;
         let nodes = options.pool(store, Shape::of_page(page_len).limited(keys_max))?;
-        let (events, sound) = (Events::default(), Sound::default());
+        let (events, sound) = (Events::default(), O::sound(&nodes));
         Ok(Self { nodes, pio_max: options.pio_max().max(1), events, sound })
     }
 
@@ -110,11 +115,11 @@ impl<O: InPlaceOptions> Index for InPlaceTree<O> {
     }
 
     fn insert(&mut self, key: Key, value: Value) -> Result<()> {
-        self.sound.work(|| single::insert(&mut self.nodes, key, value, &mut self.events))
+        single::insert(&mut self.nodes, &self.sound, key, value, &mut self.events)
     }
 
     fn delete(&mut self, key: Key) -> Result<()> {
-        self.sound.work(|| single::delete(&mut self.nodes, key, &mut self.events)).map(|_| ())
+        single::delete(&mut self.nodes, &self.sound, key, &mut self.events)
     }
 
     fn search(&self, key: Key) -> Result<Option<Value>> {
@@ -137,6 +142,7 @@ impl<O: InPlaceOptions> Index for InPlaceTree<O> {
     }
 
     fn check(&self) -> Result<Checked> {
+        self.sound.check()?;
         walk(&self.nodes, Allow::default(), &mut |_, _| ())
     }
 

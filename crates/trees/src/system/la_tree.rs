@@ -137,13 +137,15 @@ impl Follow for Buffers {
 impl State {
     fn new(nodes: InPlaceStore, flash: FlashBuffers, options: &LaTreeOptions) -> Self {
         let shape = Shape::of_page(options.page_len).limited(options.keys_max);
+        let nodes = LruPool::new(nodes, shape, options.frames);
+        let sound = nodes.sound();
         Self {
-            nodes: LruPool::new(nodes, shape, options.frames),
+            nodes,
             buffers: Buffers { flash, orphans: BTreeMap::new() },
             options: options.clone(),
             events: Events::default(),
             details: LaTreeDetails::default(),
-            sound: Sound::default(),
+            sound,
         }
     }
 
@@ -216,7 +218,8 @@ impl State {
             if to == 0 {
                 self.details.applied += now.len() as u64;
                 self.details.leaves += 1;
-                update_leaf(&mut self.nodes, reach, now, &mut self.buffers, &mut self.events)?;
+                let leaf = self.nodes.read(reach.id)?;
+                update_leaf(&mut self.nodes, reach, &leaf, now, &mut self.buffers, &mut self.events)?;
             } else {
                 self.details.passed_on += now.len() as u64;
                 self.buffers.flash.put(reach.id, now)?;
@@ -353,6 +356,7 @@ impl State {
     }
 
     fn check(&self) -> Result<Checked> {
+        self.sound.check()?;
         self.buffers.flash.check()?;
         if !self.buffers.orphans.is_empty() {
             return Err(Error::broken("updates of a root that is gone"));

@@ -301,6 +301,7 @@ impl Index for LsmTree {
     }
 
     fn check(&self) -> Result<Checked> {
+        self.sound.check()?;
         self.verify()
     }
 

@@ -122,22 +122,19 @@ impl RecordAsTree {
 
     /// Brings everything that waits to the tree, leaf by leaf.
     fn bring_all(&mut self) -> Result<()> {
-        let done = self.bring_each();
-        self.sound.after(done)
-    }
-
-    fn bring_each(&mut self) -> Result<()> {
         while let Some(key) = self.waiting.first_key_value().map(|(key, _)| *key) {
             let reach = reach(&self.nodes, key, 0)?;
             let changes: Vec<(Key, Change)> =
                 self.waiting.range(reach.range.bounds()).map(|(key, change)| (*key, *change)).collect();
-            update_leaf(&mut self.nodes, reach, &changes, &mut Nothing, &mut self.events)?;
+            let leaf = self.nodes.read(reach.id)?;
+            let Self { nodes, events, sound, .. } = self;
+            sound.work(|| update_leaf(nodes, reach, &leaf, &changes, &mut Nothing, events))?;
             changes.iter().for_each(|(key, _)| {
                 self.waiting.remove(key);
             });
         }
         self.flushes += 1;
-        self.nodes.write_batch()
+        self.sound.work(|| self.nodes.write_batch())
     }
 
     /// Sub-files that were recycled.
@@ -228,6 +225,7 @@ impl Index for RecordAsTree {
     }
 
     fn check(&self) -> Result<Checked> {
+        self.sound.check()?;
         let checked = walk(&self.nodes, Allow::default(), &mut |_, _| ())?;
         self.nodes.check(checked.leaves + checked.inner)?;
         if self.waiting.len() > self.records {

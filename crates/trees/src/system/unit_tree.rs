@@ -102,14 +102,16 @@ pub struct UnitTree<V> {
 impl<V: VictimChoice> UnitTree<V> {
     fn over(store: InPlaceStore, options: &UnitTreeOptions<V>) -> Result<Self> {
         let shape = Shape::of_page(options.page_len).limited(options.keys_max);
+        let nodes = LruPool::new(store, shape, options.frames);
+        let sound = nodes.sound();
         Ok(Self {
-            nodes: LruPool::new(store, shape, options.frames),
+            nodes,
             buffer: UnitBuffer::new(options.policy.victim(), options.units)?,
             pio_max: options.pio_max.max(1),
             descends: options.descends,
             events: Events::default(),
             details: UnitBufferDetails::default(),
-            sound: Sound::default(),
+            sound,
             choice: PhantomData,
         })
     }
@@ -137,8 +139,10 @@ impl<V: VictimChoice> UnitTree<V> {
     /// Brings all units of the leaf that holds a key to it. Returns how many they were.
     fn commit(&mut self, key: Key) -> Result<u64> {
         let reach = reach(&self.nodes, key, 0)?;
+        let leaf = self.nodes.read(reach.id)?;
         let changes = self.buffer.take(reach.range);
-        self.sound.work(|| update_leaf(&mut self.nodes, reach, &changes, &mut Nothing, &mut self.events))?;
+        self.sound
+            .work(|| update_leaf(&mut self.nodes, reach, &leaf, &changes, &mut Nothing, &mut self.events))?;
         Ok(changes.len() as u64)
     }
 
@@ -237,6 +241,7 @@ impl<V: VictimChoice> Index for UnitTree<V> {
     }
 
     fn check(&self) -> Result<Checked> {
+        self.sound.check()?;
         self.buffer.check()?;
         let checked = walk(&self.nodes, Allow::default(), &mut |_, _| ())?;
         let all = self.range(0..Key::MAX)?.len() as u64 + u64::from(self.search(Key::MAX)?.is_some());

@@ -90,18 +90,19 @@ fn divide(node: Node, shape: Shape) -> (Node, Vec<(Key, Node)>) {
     }
 }
 
-/// Applies changes, ascending and all within the reach, to the leaf that was reached. Whether that changed anything.
+/// Applies changes, ascending and all within the reach, to the leaf that was reached. Whether that changed anything. The caller
+/// has read it, so that what fails from here on may have changed something.
 pub(crate) fn update_leaf(
     store: &mut impl NodeStore,
     reach: Reach,
+    leaf: &Node,
     changes: &[(Key, Change)],
     follow: &mut impl Follow,
     events: &mut Events,
 ) -> Result<bool> {
     let Reach { mut path, id, range } = reach;
     debug_assert!(changes.iter().all(|(key, _)| range.contains(*key)));
-    let node = store.read(id)?;
-    let old = node.as_leaf()?;
+    let old = leaf.as_leaf()?;
     let entries = merged(&old.entries, changes);
     if entries == old.entries {
         return Ok(false);

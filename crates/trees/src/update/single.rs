@@ -7,6 +7,7 @@
 
 use crate::page::node::{Inner, Leaf, Node};
 use crate::page::{Key, NodeId, Value};
+use crate::sound::Sound;
 use crate::store::nodes::Nodes;
 use crate::store::{NodeStore, Root};
 use crate::update::split_merge::{Mended, Pair, mend, split};
@@ -37,7 +38,7 @@ pub(crate) fn plant(store: &mut impl NodeStore) -> Result<()> {
 }
 
 /// The leaf that holds a key, and the way to it.
-fn descend(store: &impl NodeStore, key: Key) -> Result<(Vec<Step>, NodeId, Arc<Node>)> {
+fn descend(store: &impl NodeStore, key: Key) -> Result<Way> {
     let root = store.root();
     let mut path = Vec::with_capacity(usize::from(root.level));
     let (mut id, mut level) = (root.id, root.level);
@@ -68,9 +69,29 @@ pub(crate) fn search(store: &impl Nodes, key: Key) -> Result<Option<Value>> {
     Ok(node.as_leaf()?.get(key))
 }
 
-/// Sets the value of a key.
-pub(crate) fn insert(store: &mut impl NodeStore, key: Key, value: Value, events: &mut Events) -> Result<()> {
-    let (mut path, id, node) = descend(store, key)?;
+/// Where a key belongs, as [`descend`] has found it.
+type Way = (Vec<Step>, NodeId, Arc<Node>);
+
+/// Sets the value of a key, unless something failed earlier.
+pub(crate) fn insert(
+    store: &mut impl NodeStore,
+    sound: &Sound,
+    key: Key,
+    value: Value,
+    events: &mut Events,
+) -> Result<()> {
+    sound.check()?;
+    let way = descend(store, key)?;
+    sound.after(insert_at(store, way, key, value, events))
+}
+
+fn insert_at(
+    store: &mut impl NodeStore,
+    (mut path, id, node): Way,
+    key: Key,
+    value: Value,
+    events: &mut Events,
+) -> Result<()> {
     let mut leaf = node.as_leaf()?.clone();
     leaf.insert(key, value);
     let mut grown = (id, Node::Leaf(leaf));
@@ -104,12 +125,22 @@ pub(crate) fn insert(store: &mut impl NodeStore, key: Key, value: Value, events:
     store.settle()
 }
 
-/// Removes a key; whether it was there.
-pub(crate) fn delete(store: &mut impl NodeStore, key: Key, events: &mut Events) -> Result<bool> {
-    let (mut path, id, node) = descend(store, key)?;
+/// Removes a key, unless something failed earlier.
+pub(crate) fn delete(store: &mut impl NodeStore, sound: &Sound, key: Key, events: &mut Events) -> Result<()> {
+    sound.check()?;
+    let way = descend(store, key)?;
+    sound.after(delete_at(store, way, key, events))
+}
+
+fn delete_at(
+    store: &mut impl NodeStore,
+    (mut path, id, node): Way,
+    key: Key,
+    events: &mut Events,
+) -> Result<()> {
     let mut leaf = node.as_leaf()?.clone();
     if !leaf.remove(key) {
-        return Ok(false);
+        return Ok(());
     }
     let mut shrunk = (id, Node::Leaf(leaf));
     while store.shape().underflows(&shrunk.1) {
@@ -150,6 +181,5 @@ pub(crate) fn delete(store: &mut impl NodeStore, key: Key, events: &mut Events) 
         }
         _ => store.write(shrunk.0, shrunk.1)?,
     }
-    store.settle()?;
-    Ok(true)
+    store.settle()
 }

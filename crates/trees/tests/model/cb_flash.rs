@@ -169,6 +169,10 @@ fn full_flash_is_told_until_the_tree_is_recovered() {
             let refused = refused.expect("it is full some time");
             assert!(tree.flush().is_err(), "{blocks} blocks: what could not be written is not durable");
             assert!(tree.insert(refused, 1).is_err() && tree.delete(refused).is_err());
+            assert!(
+                matches!(tree.check(), Err(Error::Invalid(_))),
+                "it does not vouch for what memory lacks"
+            );
             drop(tree);
             let tree = CbFlashTree::recover(Arc::clone(&flash), &options).unwrap();
             tree.check().unwrap();

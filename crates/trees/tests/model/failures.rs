@@ -1,5 +1,6 @@
-//! A write or a sync that fails once, anywhere: no tree on a volume says after it that something is durable which is not, and
-//! none gives another answer than before. On raw flash: `full_flash_is_told_until_the_tree_is_recovered` and its like.
+//! A write or a sync that fails once, anywhere, in reads that evict too: no tree on a volume says after it that something is
+//! durable which is not, vouches for itself, or gives another answer than before. A read that fails on the way to a leaf harms no
+//! update but its own. On raw flash: `full_flash_is_told_until_the_tree_is_recovered` and its like.
 
 #![allow(clippy::unwrap_used, reason = "a test fails with what it was told")]
 
@@ -8,8 +9,9 @@ use std::sync::Arc;
 use trees::{
     AsTree, AsTreeOptions, BEpsilonTree, BEpsilonTreeOptions, BTree, BTreeOptions, BatchedBTree,
     BatchedBTreeOptions, Bftl, BftlOptions, BlinkOptions, BlinkTree, CbPersistence, CbPlacement, CbTree,
-    CbTreeOptions, Contract, FdTree, FdTreeOptions, HeadLog, Ibsf, IbsfOptions, Index, LaTree, LaTreeOptions,
-    LsmTree, LsmTreeOptions, LuTree, LuTreeOptions, PioOptions, PioTree, RecordAsTree, RecordAsTreeOptions,
+    CbTreeOptions, Contract, Error, FdTree, FdTreeOptions, HeadLog, Ibsf, IbsfOptions, Index, LaTree,
+    LaTreeOptions, LsmTree, LsmTreeOptions, LuTree, LuTreeOptions, PioOptions, PioTree, RecordAsTree,
+    RecordAsTreeOptions,
 };
 
 /// Insertions before all of them have been brought to the device.
@@ -17,7 +19,7 @@ const FLUSH_EVERY: u64 = 70;
 
 /// Makes one operation of the device fail, each time another one, and says how often something was inserted before.
 fn fails_once<T: Index<Ground = Arc<dyn Volume>>>(options: &T::Options) {
-    let (mut held_max, mut lost) = (0, Vec::new());
+    let (mut held_max, mut lost, mut forgot) = (0, Vec::new(), Vec::new());
     for kind in [OperationKind::Write, OperationKind::Sync] {
         // Close to each other at first, then ever further apart: late ones meet trees of several levels.
         for nth in (1..60).chain((60..900).step_by(31)) {
@@ -32,6 +34,10 @@ fn fails_once<T: Index<Ground = Arc<dyn Volume>>>(options: &T::Options) {
                     break;
                 }
                 held.push((key, at));
+                // A read evicts what was written before, and writes it.
+                if tree.search(at.div_ceil(2) * 6_007 % 16_384).is_err() {
+                    break;
+                }
                 if at % FLUSH_EVERY == 0 && tree.flush().is_err() {
                     break;
                 }
@@ -47,6 +53,10 @@ fn fails_once<T: Index<Ground = Arc<dyn Volume>>>(options: &T::Options) {
                 {
                     lost.push(format!("{story}: {key} is {found:?} before the tree was recovered"));
                 }
+            }
+            match (tree.check(), tree.flush()) {
+                (Err(Error::Invalid(_)), Err(Error::Invalid(_))) => (),
+                (checked, flushed) => forgot.push(format!("{story}: {checked:?}, {flushed:?}")),
             }
             let is_promised = tree.flush().is_ok() || tree.contract() == Contract::EachOperation;
             drop(tree);
@@ -64,6 +74,76 @@ fn fails_once<T: Index<Ground = Arc<dyn Volume>>>(options: &T::Options) {
     }
     assert!(held_max > 100, "{held_max}: it failed before there was something to lose");
     assert!(lost.is_empty(), "{} lost: {:#?}", lost.len(), &lost[..lost.len().min(10)]);
+    assert!(forgot.is_empty(), "{} forgot: {:#?}", forgot.len(), &forgot[..forgot.len().min(10)]);
+}
+
+/// Makes one read of the device fail, each time another one. The update that it was for is done when it is repeated, and nothing
+/// is lost; where updates read for other things than their way too, some may ask for recovery instead.
+fn goes_on_after_a_read<T: Index<Ground = Arc<dyn Volume>>>(options: &T::Options, is_way_only: bool) {
+    let mut went_on = 0;
+    for nth in (1..60).chain((60..900).step_by(31)) {
+        let volume = Simulated::new(nth).with_alignment(128);
+        let mut tree = T::create(Arc::new(volume.clone()), options).unwrap();
+        let mut last = 0;
+        volume.fail_nth(OperationKind::Read, nth, Fault::Error, Repeat::Once);
+        let failed = (1..4000_u64).find(|at| {
+            last = *at;
+            tree.insert(at * 6_007 % 16_384, *at).is_err()
+        });
+        assert_eq!(failed.is_some(), volume.fired() == 1, "read {nth}");
+        if failed.is_none() {
+            break;
+        }
+        match tree.insert(last * 6_007 % 16_384, last) {
+            Ok(()) => went_on += 1,
+            Err(Error::Invalid(_)) if !is_way_only => continue,
+            Err(error) => panic!("read {nth}, insertion {last}: {error}"),
+        }
+        tree.flush().unwrap();
+        tree.check().unwrap();
+        for at in 1..=last {
+            assert_eq!(tree.search(at * 6_007 % 16_384).unwrap(), Some(at), "read {nth}, insertion {last}");
+        }
+    }
+    assert!(went_on > 10, "{went_on} reads failed");
+}
+
+#[test]
+fn a_read_that_fails_on_the_way_to_a_leaf_harms_no_other_update() {
+    let (page_len, keys_max) = (256, Some(4));
+    goes_on_after_a_read::<BTree>(
+        &BTreeOptions { page_len, frames: 6, keys_max, ..BTreeOptions::default() },
+        true,
+    );
+    goes_on_after_a_read::<BatchedBTree>(
+        &BatchedBTreeOptions { page_len, keys_max, slots: 7, ..BatchedBTreeOptions::default() },
+        true,
+    );
+    goes_on_after_a_read::<BlinkTree>(&BlinkOptions { page_len, frames: 20, keys_max }, true);
+    let batches = AsTreeOptions {
+        node_len: 256,
+        keys_max,
+        slots: 5,
+        threshold: 0.0,
+        checkpoint_every: 0,
+        ..AsTreeOptions::default()
+    };
+    goes_on_after_a_read::<AsTree>(&batches, true);
+    let records = RecordAsTreeOptions {
+        node_len: 256,
+        keys_max,
+        records: 7,
+        slots: 5,
+        threshold: 0.0,
+        checkpoint_every: 0,
+        ..RecordAsTreeOptions::default()
+    };
+    goes_on_after_a_read::<RecordAsTree>(&records, true);
+    let units = IbsfOptions { page_len, units: 9, frames: 2, keys_max, ..IbsfOptions::default() };
+    goes_on_after_a_read::<Ibsf>(&units, true);
+    let sectors =
+        BftlOptions { sector_len: 512, units: 30, keys_max, reclaim: true, ..BftlOptions::default() };
+    goes_on_after_a_read::<Bftl>(&sectors, false);
 }
 
 #[test]
