@@ -8,24 +8,29 @@ use openraft::raft::{
     VoteRequest, VoteResponse,
 };
 use openraft::storage::RaftStateMachine;
-use openraft::{AnyError, BasicNode, Config, Entry, EntryPayload, Raft};
+use openraft::{AnyError, BasicNode, Config, Entry, EntryPayload, Raft, RaftMetrics};
 use sapwood::psync::Simulated;
 use sapwood_openraft::{
     BatchWriter, Batched, KvAnswer, KvBatchConfig, KvCommand, KvMachine, KvValue, ReadIndex, StateReader,
     Store,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::task::Poll;
+use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
+
+/// How long anything may take that is to come, however busy the machine is.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Carries messages within this process.
 #[derive(Clone)]
 struct Wires {
     nodes: Arc<Mutex<BTreeMap<u64, Raft<KvBatchConfig>>>>,
-    /// Messages that have entries, and that have none.
-    full: Arc<AtomicU64>,
+    /// Messages without entries that were sent, also those that have not arrived.
     empty: Arc<AtomicU64>,
     /// Each message takes a permit and gives it back: none of them arrive while there is none.
     gate: Arc<Semaphore>,
@@ -62,9 +67,8 @@ impl RaftNetwork<KvBatchConfig> for Wire {
         request: AppendEntriesRequest<KvBatchConfig>,
         _: RPCOption,
     ) -> Answer<AppendEntriesResponse<u64>> {
+        self.wires.empty.fetch_add(u64::from(request.entries.is_empty()), SeqCst);
         let _permit = self.wires.gate.acquire().await.expect("it is never closed");
-        let count = if request.entries.is_empty() { &self.wires.empty } else { &self.wires.full };
-        count.fetch_add(1, SeqCst);
         let answer = self.node().ok_or_else(unreachable)?.append_entries(request).await;
         answer.map_err(|error| RPCError::RemoteError(RemoteError::new(self.target, error)))
     }
@@ -93,12 +97,8 @@ struct Cluster {
 
 impl Cluster {
     async fn new(count: u64) -> Self {
-        let wires = Wires {
-            nodes: Arc::default(),
-            full: Arc::default(),
-            empty: Arc::default(),
-            gate: Arc::new(Semaphore::new(1000)),
-        };
+        let wires =
+            Wires { nodes: Arc::default(), empty: Arc::default(), gate: Arc::new(Semaphore::new(1000)) };
         let config = Config {
             heartbeat_interval: 50_000,
             election_timeout_min: 100_000,
@@ -141,6 +141,29 @@ async fn next_index(raft: &Raft<KvBatchConfig>) -> u64 {
     raft.client_write(vec![]).await.expect("is written").log_id.index
 }
 
+/// The last entry that is committed. Metrics may be those from before an answer.
+async fn committed(raft: &Raft<KvBatchConfig>) -> u64 {
+    let committed = raft.with_raft_state(|state| state.committed).await;
+    committed.expect("it runs").expect("it has entries").index
+}
+
+/// Waits until its log reaches up to there, be it committed or not.
+async fn has_appended(raft: &Raft<KvBatchConfig>, index: u64) {
+    let is_there = |metrics: &RaftMetrics<u64, BasicNode>| metrics.last_log_index >= Some(index);
+    raft.wait(Some(PATIENCE)).metrics(is_there, "it is appended").await.expect("in time");
+}
+
+/// Polls each once: it has asked then.
+async fn ask<F: Future>(all: &mut [Pin<Box<F>>]) {
+    poll_fn(|context| {
+        for one in &mut *all {
+            assert!(one.as_mut().poll(context).is_pending(), "nothing is answered at once");
+        }
+        Poll::Ready(())
+    })
+    .await;
+}
+
 /// Entries behind the one with that index.
 async fn entries_since(raft: &Raft<KvBatchConfig>, index: u64) -> u64 {
     next_index(raft).await - index - 1
@@ -169,10 +192,23 @@ async fn put_all(writer: &BatchWriter<KvBatchConfig, KvMachine>, count: usize, l
 async fn commands_that_wait_share_entries_and_have_versions_of_their_own() {
     let cluster = Cluster::new(2).await;
     let before = next_index(&cluster.leader).await;
-    let versions = put_all(&writer(&cluster.leader, KvCommand::BYTES_MAX), 500, 10).await;
+    let writer = writer(&cluster.leader, KvCommand::BYTES_MAX);
+    let put = |number| Box::pin(writer.write(KvCommand::put(format!("key-{number}"), vec![b'v'; 10])));
+    let mut writes: Vec<_> = (0..500).map(put).collect();
+    let closed = cluster.wires.gate.acquire_many(1000).await.expect("it is never closed");
+    for some in writes.chunks_mut(30) {
+        ask(some).await;
+        // Tokio lets a task take some hundred steps at a time; what it does beyond them has to wait.
+        tokio::task::yield_now().await;
+    }
+    drop(closed);
+    let mut versions = BTreeSet::new();
+    for write in writes {
+        let KvAnswer::Done { version } = write.await.expect("is written") else { panic!("it is a put") };
+        versions.insert(version);
+    }
     let entries = entries_since(&cluster.leader, before).await;
-    println!("500 commands in {entries} entries");
-    assert!(entries < 250, "{entries} entries");
+    assert!(entries <= 3, "two are under way, and all others wait: {entries} entries");
     assert_eq!(versions.len(), 500, "each has a version of its own");
     for number in 0..500 {
         let found = cluster.state.get(format!("key-{number}")).expect("reads").expect("it is there");
@@ -220,23 +256,32 @@ fn a_command_sees_those_before_it_in_its_entry() {
 async fn reads_share_a_round_but_none_that_began_before_them() {
     let cluster = Cluster::new(2).await;
     let reads = ReadIndex::new(&cluster.leader);
-    let confirm = || {
-        let reads = reads.clone();
-        tokio::spawn(async move { reads.confirm().await })
-    };
+    let confirm = |count: usize| (0..count).map(|_| Box::pin(reads.confirm())).collect::<Vec<_>>();
     let empty = || cluster.wires.empty.load(SeqCst);
+    // What tells the other node of the last commit is sent.
+    let last = committed(&cluster.leader).await;
+    let other = cluster.wires.nodes.lock().expect("not poisoned").get(&2).cloned().expect("there are two");
+    let applied = other.wait(Some(PATIENCE)).applied_index_at_least(Some(last), "all of it").await;
+    applied.expect("in time");
     // A round is under way, and cannot end.
     let begun = empty();
     let closed = cluster.wires.gate.acquire_many(1000).await.expect("it is never closed");
-    let first = confirm();
+    let mut first = confirm(1);
+    ask(&mut first).await;
+    let begin = Instant::now();
+    while empty() == begun {
+        assert!(begin.elapsed() < PATIENCE, "no round begins");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let mut later = confirm(30);
+    ask(&mut later).await;
     tokio::time::sleep(Duration::from_millis(50)).await;
-    let later: Vec<_> = (0..50).map(|_| confirm()).collect();
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    assert!(!first.is_finished(), "without a majority no read is confirmed");
+    // Without a majority no read is confirmed.
+    ask(&mut first).await;
+    ask(&mut later).await;
     drop(closed);
-    first.await.expect("no panic").expect("is confirmed");
-    for read in later {
-        read.await.expect("no panic").expect("is confirmed");
+    for read in first.into_iter().chain(later) {
+        read.await.expect("is confirmed");
     }
     assert_eq!(empty() - begun, 2, "one round for the first read, and one for those that came later");
     // A read sees what was acknowledged before it.
@@ -255,24 +300,21 @@ async fn a_command_that_nobody_waits_for_is_not_proposed() {
     let cluster = Cluster::new(2).await;
     let writer = writer(&cluster.leader, KvCommand::BYTES_MAX);
     let before = next_index(&cluster.leader).await;
-    let write = |key: &'static str| {
-        let writer = writer.clone();
-        tokio::spawn(async move { writer.write(KvCommand::put(key, "1")).await })
-    };
-    let pause = async || tokio::time::sleep(Duration::from_millis(50)).await;
     let closed = cluster.wires.gate.acquire_many(1000).await.expect("it is never closed");
-    // As many proposals as may be under way.
-    let first = write("first");
-    pause().await;
-    let second = write("second");
-    pause().await;
-    let (gone, kept) = (write("gone"), write("kept"));
-    pause().await;
-    gone.abort();
-    assert!(gone.await.is_err_and(|error| error.is_cancelled()));
+    let mut writes = Vec::new();
+    // The first two are as many proposals as may be under way.
+    for (key, place) in ["first", "second", "gone", "kept"].into_iter().zip(0..) {
+        let mut write = [Box::pin(writer.write(KvCommand::put(key, "1")))];
+        ask(&mut write).await;
+        if place < 2 {
+            has_appended(&cluster.leader, before + 1 + place).await;
+        }
+        writes.extend(write);
+    }
+    drop(writes.remove(2));
     drop(closed);
-    for task in [first, second, kept] {
-        task.await.expect("no panic").expect("is written");
+    for write in writes {
+        write.await.expect("is written");
     }
     assert!(cluster.state.get("kept").expect("reads").is_some());
     assert!(cluster.state.get("gone").expect("reads").is_none(), "it had not been proposed");
@@ -282,13 +324,31 @@ async fn a_command_that_nobody_waits_for_is_not_proposed() {
 /// A node that has gone says so at once, to those that wait as to those that come.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_waits_for_a_node_that_has_stopped() {
-    let cluster = Cluster::new(1).await;
+    let cluster = Cluster::new(2).await;
     let (writer, reads) = (writer(&cluster.leader, KvCommand::BYTES_MAX), ReadIndex::new(&cluster.leader));
+    let write = || Box::pin(writer.write(KvCommand::put("fram", "1892")));
+    // Two are proposed, and one waits for that.
+    let closed = cluster.wires.gate.acquire_many(1000).await.expect("it is never closed");
+    let before = committed(&cluster.leader).await;
+    let (mut writes, mut confirms) = (Vec::new(), [Box::pin(reads.confirm())]);
+    for place in 0..3 {
+        let mut asked = [write()];
+        ask(&mut asked).await;
+        if place < 2 {
+            has_appended(&cluster.leader, before + 1 + place).await;
+        }
+        writes.extend(asked);
+    }
+    ask(&mut confirms).await;
     cluster.leader.shutdown().await.expect("stops");
-    let patience = Duration::from_secs(10);
-    let written = tokio::time::timeout(patience, writer.write(KvCommand::put("fram", "1892"))).await;
-    assert!(written.expect("in time").is_err());
-    assert!(tokio::time::timeout(patience, reads.confirm()).await.expect("in time").is_err());
+    writes.push(write());
+    for write in writes {
+        assert!(tokio::time::timeout(PATIENCE, write).await.expect("in time").is_err());
+    }
+    for confirm in confirms.into_iter().chain([Box::pin(reads.confirm())]) {
+        assert!(tokio::time::timeout(PATIENCE, confirm).await.expect("in time").is_err());
+    }
+    drop(closed);
 }
 
 /// A value that counts how many bytes of such values there are.
@@ -330,10 +390,11 @@ async fn a_leader_without_a_majority_does_not_keep_what_its_clients_gave_up() {
     for task in tasks {
         task.await.expect("no panic").expect_err("there is no majority");
     }
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    let bytes = kept.load(SeqCst);
-    println!("{bytes} bytes of {} are kept", 200 * len);
-    assert!(bytes <= 3 * len as u64, "{bytes} bytes");
+    let begin = Instant::now();
+    while kept.load(SeqCst) > 3 * len as u64 {
+        assert!(begin.elapsed() < PATIENCE, "{} bytes of {} are kept", kept.load(SeqCst), 200 * len);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     // With a majority it goes on.
     drop(closed);
     writer.write(KvCommand::put("then", "1")).await.expect("is written");

@@ -5,6 +5,9 @@ use openraft::storage::{RaftLogStorage, RaftLogStorageExt, RaftStateMachine};
 use openraft::{RaftLogReader, Vote};
 use sapwood::psync::{Fault, Filter, OperationKind, Repeat, Simulated};
 use sapwood_openraft::{KvCommand, KvConfig, KvMachine, Store};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 
 /// What a group has after its power failed in each of some ways.
 fn after_power_loss(volume: &Simulated, look: impl AsyncFn(&mut Log, u64)) {
@@ -132,20 +135,25 @@ fn a_purge_beside_readers_leaves_them_no_hole() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().expect("a runtime");
     runtime.block_on(async {
         let mut reader = log.get_log_reader().await;
-        let done = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-        let is_done = std::sync::Arc::clone(&done);
+        let (done, reads) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (is_done, count) = (Arc::clone(&done), Arc::clone(&reads));
         let reading = tokio::spawn(async move {
-            let (mut reads, mut from) = (0, 0);
-            while !is_done.load(std::sync::atomic::Ordering::SeqCst) {
+            let mut from = 0;
+            while !is_done.load(SeqCst) {
                 let found = reader.try_get_log_entries(from..).await.expect("no hole");
                 let indexes: Vec<_> = found.iter().map(|entry| entry.log_id.index).collect();
                 assert!(indexes.windows(2).all(|two| two[0] + 1 == two[1]), "{indexes:?}");
                 from = indexes.first().copied().unwrap_or(from);
-                reads += 1;
+                count.fetch_add(1, SeqCst);
             }
-            reads
         });
-        for index in 0..1000 {
+        let begin = Instant::now();
+        for index in 0.. {
+            // On a busy machine the reader may come late.
+            if index >= 1000 && reads.load(SeqCst) > 10 {
+                break;
+            }
+            assert!(!reading.is_finished() && begin.elapsed() < Duration::from_secs(60), "it does not read");
             let pad = KvCommand::put("key", vec![0; 2000]);
             log.blocking_append([command(1, index, pad)]).await.expect("appends");
             if index % 20 == 19 {
@@ -153,9 +161,8 @@ fn a_purge_beside_readers_leaves_them_no_hole() {
                 log.purge(id(1, index - 5)).await.expect("purges");
             }
         }
-        done.store(true, std::sync::atomic::Ordering::SeqCst);
-        let reads = reading.await.expect("it does not panic");
-        assert!(reads > 10, "{reads} reads");
+        done.store(true, SeqCst);
+        reading.await.expect("it does not panic");
     });
 }
 

@@ -1,6 +1,6 @@
 //! A snapshot that is being installed while openraft purges the log behind it: openraft 0.9 does not wait for the one with the other.
 
-use crate::cluster::{Asks, Cluster, NODES, Node};
+use crate::cluster::{Asks, Cluster, HEARTBEAT, NODES, Node};
 use crate::ground::{self, Log, Machine, blank, command, id, membership};
 use openraft::storage::{RaftLogStorage, RaftLogStorageExt, RaftStateMachine, StorageHelper};
 use openraft::{BasicNode, RaftLogReader, RaftSnapshotBuilder, Snapshot};
@@ -386,7 +386,7 @@ fn a_node_starts_again_after_a_snapshot_that_was_damaged() {
 fn a_damaged_file_of_an_encrypted_leader_is_replaced() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime").block_on(async {
-        let cluster = Cluster::begin(Asks::Majority, true, true).await;
+        let cluster = Cluster::begin(Asks::Majority, true, true, HEARTBEAT).await;
         let leader = cluster.leader().await;
         let behind = NODES.into_iter().find(|id| *id != leader).expect("three nodes");
         let cut: Vec<_> = NODES.iter().flat_map(|other| [(behind, *other), (*other, behind)]).collect();

@@ -5,7 +5,7 @@
 //! that was taken, with the state after it, is tried once. Keys are judged one by one: a history is linearizable if that of each key is.
 
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// What was called, and answered. Values are numbers; 0 is no record.
 #[derive(Clone, Debug, Serialize)]
@@ -72,12 +72,12 @@ pub fn with_last_reads(history: &[Operation], found: impl Fn(&str) -> u64) -> Ve
 
 /// The first key whose operations have no order. Each put and swap of a key has another value.
 pub fn violation(history: &[Operation]) -> Option<String> {
-    let mut keys: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
+    let mut keys: BTreeMap<&str, Vec<Operation>> = BTreeMap::new();
     for operation in history {
-        keys.entry(&operation.key).or_default().push(operation);
+        keys.entry(&operation.key).or_default().push(operation.clone());
     }
-    keys.values_mut().for_each(|operations| forget_unseen(operations));
-    let broken = keys.into_iter().find(|(_, operations)| !is_linearizable(operations.clone()));
+    keys.values_mut().for_each(judge_by_what_was_seen);
+    let broken = keys.into_iter().find(|(_, operations)| !is_linearizable(operations.iter().collect()));
     broken.map(|(key, operations)| {
         let lines: Vec<_> = operations.iter().map(|operation| format!("{operation:?}")).collect();
         format!("the operations of {key} have no order:\n{}", lines.join("\n"))
@@ -85,20 +85,26 @@ pub fn violation(history: &[Operation]) -> Option<String> {
 }
 
 /// Leaves out puts of which it is unknown whether they happened, and whose value nothing has found: that they did not is as good as any place in
-/// the order. The search would try each set of them, and while no node leads nearly all puts are so.
-fn forget_unseen(operations: &mut Vec<&Operation>) {
-    let seen: HashSet<u64> = operations
-        .iter()
-        .flat_map(|operation| match operation.call {
-            Call::Put { .. } => [None, None],
-            Call::Get { found } => [Some(found), None],
-            Call::Swap { old, refused, .. } => [Some(old), refused],
-        })
-        .flatten()
-        .collect();
-    operations.retain(|operation| match operation.call {
-        Call::Put { value } => operation.returned.is_some() || seen.contains(&value),
-        _ => true,
+/// the order. Those whose value was found had happened when the first that found it returned. The search would try each set of them, and while no
+/// node leads nearly all puts are so.
+fn judge_by_what_was_seen(operations: &mut Vec<Operation>) {
+    let mut seen: HashMap<u64, u64> = HashMap::new();
+    for operation in &*operations {
+        let (found, returned) = match operation.call {
+            Call::Get { found } | Call::Swap { refused: Some(found), .. } => (found, operation.returned),
+            // If it is unknown whether it did, nothing was found.
+            Call::Swap { old, refused: None, .. } => (old, operation.returned),
+            Call::Put { .. } => continue,
+        };
+        let first = seen.entry(found).or_insert(u64::MAX);
+        *first = (*first).min(returned.unwrap_or(u64::MAX));
+    }
+    operations.retain_mut(|operation| {
+        let Call::Put { value } = operation.call else { return true };
+        if operation.returned.is_none() {
+            operation.returned = seen.get(&value).copied().filter(|first| *first != u64::MAX);
+        }
+        operation.returned.is_some() || seen.contains_key(&value)
     });
 }
 
@@ -241,6 +247,19 @@ mod tests {
         }
         assert_eq!(violation(&history), None);
         history.push(get(1, 6000, 6001));
+        assert!(violation(&history).is_some());
+    }
+
+    /// They were open to the end of the history, as if nobody had seen them.
+    #[test]
+    fn puts_that_were_seen_have_happened() {
+        let mut history = Vec::new();
+        for value in 1..60 {
+            history.push(operation(Call::Put { value }, 10 * value, None));
+            history.push(get(value, 10 * value + 1, 10 * value + 2));
+        }
+        assert_eq!(violation(&history), None);
+        history.push(get(30, 1000, 1001));
         assert!(violation(&history).is_some());
     }
 
