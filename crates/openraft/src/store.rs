@@ -107,7 +107,7 @@ fn lock(directory: &Path) -> Result<Option<File>> {
 
 impl Store {
     /// Logs and machines in one database. Snapshots are files in `directory`, which is created if it is not there; it needs space for
-    /// one snapshot of each group, and another one while it is built or received. Snapshot files
+    /// one snapshot of each group, another one while it is built, another one while it is received, and one for each older one that is still sent. Snapshot files
     /// are encrypted if the database of the machines is, with a key that it has. What is sent to other nodes is not: that is for TLS.
     ///
     /// ```

@@ -10,7 +10,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use openraft::error::{ChangeMembershipError, ClientWriteError, RaftError};
-use openraft::{BasicNode, ChangeMembers, LogId, ServerState, StoredMembership};
+use openraft::{BasicNode, ChangeMembers, LogId, Membership, ServerState, StoredMembership};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -26,13 +26,13 @@ const LOOK: Duration = Duration::from_millis(100);
 
 type Refusal = RaftError<u64, ClientWriteError<u64, BasicNode>>;
 
-fn refused(node: &Node, error: Refusal) -> Failure {
+/// Why a change has failed of which a part may be appended.
+fn refused(error: Refusal) -> Failure {
     match error {
-        RaftError::APIError(ClientWriteError::ForwardToLeader(to)) => {
-            Failure::elsewhere(node, to.leader_node.map(|leader| leader.addr))
-        }
+        // Also to what another leader has taken out of this node's log, and some node may still have.
+        RaftError::APIError(ClientWriteError::ForwardToLeader(error)) => Failure::unknown(error),
         RaftError::APIError(ClientWriteError::ChangeMembershipError(error)) => impossible(error),
-        RaftError::Fatal(error) => Failure::broken(error),
+        RaftError::Fatal(error) => Failure::unknown(error),
     }
 }
 
@@ -94,7 +94,7 @@ async fn change(node: &Node, change: ChangeMembers<u64, BasicNode>) -> Result<()
             Ok(Err(RaftError::APIError(ClientWriteError::ChangeMembershipError(
                 ChangeMembershipError::InProgress(_),
             )))) if begin.elapsed() < PATIENCE => tokio::time::sleep(LOOK).await,
-            Ok(changed) => return changed.map(drop).map_err(|error| refused(node, error)),
+            Ok(changed) => return changed.map(drop).map_err(refused),
         }
     }
 }
@@ -188,16 +188,37 @@ pub async fn add(State(node): State<Arc<Node>>, Path(id): Path<u64>, address: St
     }
     to_the_end(async move {
         let _turn = turn;
-        let added = node.raft.add_learner(id, BasicNode::new(address.clone()), false);
-        let added = in_time(&node, added).await?;
-        // As they are now: a voter may have been removed since.
-        let votes = added.membership.is_some_and(|members| members.voter_ids().any(|voter| voter == id));
+        // As they are now: this node may have been removed since, and so may the voter.
+        if !is_member(&node) {
+            return Err(Failure::elsewhere(&node, None));
+        }
+        let members = Arc::clone(&node.raft.metrics().borrow().membership_config);
+        let there = members.membership();
+        let is_voter = |members: &Membership<u64, BasicNode>| members.voter_ids().any(|voter| voter == id);
+        if is_voter(there) && there.get_joint_config().len() == 1 {
+            return are_committed(&node, &members).await;
+        }
+        // Each entry of members has all snapshots begun anew that are being sent: for who is a member already there is none.
+        let (added, votes) = if there.get_node(&id).is_some() {
+            (*members.log_id(), is_voter(there))
+        } else {
+            let added = node.raft.add_learner(id, BasicNode::new(address.clone()), false);
+            let added = in_time(added).await?;
+            (Some(added.log_id), added.membership.as_ref().is_some_and(is_voter))
+        };
         if !votes {
-            catch_up(&node, id, &address, added.log_id).await?;
+            catch_up(&node, id, &address, added).await?;
         }
         change(&node, ChangeMembers::AddVoterIds(BTreeSet::from([id]))).await
     })
     .await
+}
+
+/// Members are those of the last entry that says so, which another leader may take back until it is committed: waits for that.
+async fn are_committed(node: &Node, members: &StoredMembership<u64, BasicNode>) -> Result<(), Failure> {
+    let index = members.log_id().map(|id| id.index);
+    let committed = node.raft.wait(Some(PATIENCE)).applied_index_at_least(index, "members").await;
+    committed.map(drop).map_err(|_| Failure::late("no majority has confirmed it in time"))
 }
 
 /// Goes on with a change also if whoever has asked for it is gone: half of it would stay.
@@ -208,15 +229,15 @@ async fn to_the_end(
 }
 
 /// Waits for a majority as long as a write does. What it has not confirmed by then may be confirmed later, or be half of the change: it is to be repeated.
-async fn in_time<T>(node: &Node, change: impl Future<Output = Result<T, Refusal>>) -> Result<T, Failure> {
+async fn in_time<T>(change: impl Future<Output = Result<T, Refusal>>) -> Result<T, Failure> {
     let changed = tokio::time::timeout(PATIENCE, change).await;
     let changed = changed.map_err(|_| Failure::late("no majority has confirmed it in time"))?;
-    changed.map_err(|error| refused(node, error))
+    changed.map_err(refused)
 }
 
 /// Returns once a node that was added has nearly all of the log: before, it would be of no use where another voter is lost, and the majority would wait for it.
 /// Takes as long as it has to, as long as this node leads and the other one runs and has what it was given.
-async fn catch_up(node: &Node, id: u64, address: &str, added: LogId<u64>) -> Result<(), Failure> {
+async fn catch_up(node: &Node, id: u64, address: &str, added: Option<LogId<u64>>) -> Result<(), Failure> {
     let late = |reason| Err(Failure::late(reason));
     // What is confirmed is so by heartbeats, where nothing is written.
     let patience = PATIENCE + Duration::from_millis(2 * node.arguments.heartbeat);
@@ -229,7 +250,7 @@ async fn catch_up(node: &Node, id: u64, address: &str, added: LogId<u64>) -> Res
                 return late("this node does not lead any more");
             };
             let members = &metrics.membership_config;
-            if *members.log_id() >= Some(added) && members.membership().get_node(&id).is_none() {
+            if *members.log_id() >= added && members.membership().get_node(&id).is_none() {
                 return Err(Failure::new(StatusCode::CONFLICT, format!("node {id} was removed meanwhile")));
             }
             // openraft's own way waits for less: nothing is matched, and few entries lack.
@@ -265,11 +286,7 @@ pub async fn remove(State(node): State<Arc<Node>>, Path(id): Path<u64>) -> Resul
     } else if members.membership().get_node(&id).is_some() {
         ChangeMembers::RemoveNodes(ids)
     } else {
-        // Members are those of the last entry that says so, which another leader may take back until it is committed.
-        let removed = members.log_id().map(|id| id.index);
-        let committed =
-            node.raft.wait(Some(PATIENCE)).applied_index_at_least(removed, "it is not there").await;
-        return committed.map(drop).map_err(|_| Failure::late("no majority has confirmed it in time"));
+        return are_committed(&node, &members).await;
     };
     to_the_end(async move { change(&node, removal).await }).await
 }
@@ -330,7 +347,7 @@ pub async fn metrics(State(node): State<Arc<Node>>) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// Makes a snapshot, and purges the log up to it, now.
+/// Begins to make a snapshot, unless one is being made. The log that it makes superfluous is purged when it is there.
 pub async fn snapshot(State(node): State<Arc<Node>>) -> Result<(), Failure> {
     node.raft.trigger().snapshot().await.map_err(Failure::broken)
 }
@@ -361,7 +378,19 @@ pub async fn faults(State(node): State<Arc<Node>>, Json(lost): Json<Lost>) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
-    use openraft::error::{EmptyMembership, InProgress, LearnerNotFound};
+    use openraft::error::{EmptyMembership, Fatal, ForwardToLeader, InProgress, LearnerNotFound};
+
+    /// Another node may still have it, and commit it.
+    #[test]
+    fn a_change_of_a_leader_that_was_replaced_may_still_happen() {
+        let replaced = ForwardToLeader::new(2, BasicNode::new("b:1"));
+        for error in [
+            RaftError::APIError(ClientWriteError::ForwardToLeader(replaced)),
+            RaftError::Fatal(Fatal::Stopped),
+        ] {
+            assert_eq!(refused(error).status, StatusCode::SERVICE_UNAVAILABLE);
+        }
+    }
 
     #[test]
     fn a_change_beside_another_is_to_be_repeated() {

@@ -12,12 +12,15 @@ use openraft::raft::{
     VoteRequest, VoteResponse,
 };
 use openraft::{AnyError, BasicNode, Vote};
+use parking_lot::Mutex;
 use reqwest::RequestBuilder;
 use sapwood_openraft::KvBatchConfig;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Reaches the other nodes.
 #[derive(Clone)]
@@ -28,7 +31,15 @@ pub struct Network {
     pub token: Option<Arc<str>>,
     pub faults: Arc<Faults>,
     pub identity: Arc<Identity>,
+    pub rounds: Rounds,
 }
+
+/// Messages of rounds of reads that may be under way to a node, at most: more than there are while it answers. Each has a connection of its
+/// own, and one that is not answered keeps it for a heartbeat, while the rounds that others answer follow one another.
+const ROUNDS_MAX: usize = 16;
+
+/// Places for messages of rounds of reads, by the node that they go to.
+pub type Rounds = Arc<Mutex<BTreeMap<u64, Arc<Semaphore>>>>;
 
 /// How long to wait for a node to say which one it is.
 const INTRODUCTION: Duration = Duration::from_secs(1);
@@ -119,19 +130,28 @@ pub struct Peer {
     network: Network,
     id: u64,
     address: String,
+    /// Whether it was used before. For each round of reads openraft makes another, and asks once by it.
+    is_used: bool,
 }
 
 impl RaftNetworkFactory<KvBatchConfig> for Network {
     type Network = Peer;
 
     async fn new_client(&mut self, target: u64, node: &BasicNode) -> Peer {
-        Peer { network: self.clone(), id: target, address: node.addr.clone() }
+        Peer { network: self.clone(), id: target, address: node.addr.clone(), is_used: false }
     }
 }
 
 type Answer<T, E = openraft::error::Infallible> = Result<T, RPCError<u64, BasicNode, RaftError<u64, E>>>;
 
 impl Peer {
+    /// A place for a message of a round of reads.
+    fn place(&self) -> Option<OwnedSemaphorePermit> {
+        let places = || Arc::new(Semaphore::new(ROUNDS_MAX));
+        let places = Arc::clone(self.network.rounds.lock().entry(self.id).or_insert_with(places));
+        places.try_acquire_owned().ok()
+    }
+
     async fn call<Q, A, E>(&self, path: &str, request: &Q, time: Duration) -> Answer<A, E>
     where
         Q: Serialize,
@@ -182,6 +202,14 @@ impl RaftNetwork<KvBatchConfig> for Peer {
         request: AppendEntriesRequest<KvBatchConfig>,
         option: RPCOption,
     ) -> Answer<AppendEntriesResponse<u64>> {
+        let is_of_a_round = !std::mem::replace(&mut self.is_used, true) && request.entries.is_empty();
+        let _place = match is_of_a_round.then(|| self.place()) {
+            Some(None) => {
+                let reason = AnyError::error("earlier rounds of reads are not answered yet");
+                return Err(Unreachable::new(&reason).into());
+            }
+            place => place,
+        };
         self.call("/raft/append", &request, option.hard_ttl()).await
     }
 
@@ -240,22 +268,75 @@ mod tests {
         assert!(is_lost("null", "", None) && !is_lost("3", "", None));
     }
 
+    fn network(db: &Database) -> Network {
+        Network {
+            client: reqwest::Client::builder().tls_certs_only([]).build().expect("a client"),
+            scheme: "http",
+            token: None,
+            faults: Arc::default(),
+            identity: Arc::new(Identity::open(db).expect("opens")),
+            rounds: Arc::default(),
+        }
+    }
+
+    /// Each took a connection for a heartbeat, a thousand a second: the leader had no file descriptor left, and stopped.
+    #[tokio::test]
+    async fn a_silent_node_takes_few_connections_of_rounds_of_reads() {
+        _ = rustls::crypto::ring::default_provider().install_default();
+        let dir = tempfile::tempdir().expect("a directory");
+        let db = Database::open(dir.path().join("node.db")).expect("opens");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let node = BasicNode::new(listener.local_addr().expect("an address"));
+        let network = network(&db);
+        let message = || AppendEntriesRequest::<KvBatchConfig> {
+            vote: Vote::new_committed(1, 1),
+            prev_log_id: None,
+            entries: Vec::new(),
+            leader_commit: None,
+        };
+        // They end with the test, of which nothing depends on how long it takes.
+        let option = || RPCOption::new(Duration::from_secs(600));
+        let ask = |is_used, target| {
+            let (mut network, node) = (network.clone(), node.clone());
+            tokio::spawn(async move {
+                let mut peer = network.new_client(target, &node).await;
+                peer.is_used = is_used;
+                peer.append_entries(message(), option()).await
+            })
+        };
+        let mut rounds = Vec::new();
+        for _ in 0..ROUNDS_MAX {
+            rounds.push(ask(false, 2));
+        }
+        let mut silent = Vec::new();
+        for _ in 0..ROUNDS_MAX {
+            silent.push(listener.accept().await.expect("it connects"));
+        }
+        let refused = ask(false, 2).await.expect("no panic").expect_err("there is no place");
+        assert!(matches!(refused, RPCError::Unreachable(_)), "{refused}");
+        // Another node, and replication, which asks again by the same.
+        for (is_used, target) in [(false, 3), (true, 2)] {
+            rounds.push(ask(is_used, target));
+            silent.push(listener.accept().await.expect("it connects"));
+        }
+        // One that is given up gives its place back.
+        assert!(rounds.iter().all(|round| !round.is_finished()));
+        rounds[0].abort();
+        assert!((&mut rounds[0]).await.is_err_and(|error| error.is_cancelled()));
+        rounds.push(ask(false, 2));
+        silent.push(listener.accept().await.expect("it connects"));
+    }
+
     /// openraft repeats at once what is not [`Unreachable`].
     #[tokio::test]
     async fn what_is_refused_at_once_is_asked_again_after_a_pause() {
         _ = rustls::crypto::ring::default_provider().install_default();
         let dir = tempfile::tempdir().expect("a directory");
         let db = Database::open(dir.path().join("node.db")).expect("opens");
-        let network = Network {
-            client: reqwest::Client::builder().tls_certs_only([]).build().expect("a client"),
-            scheme: "http",
-            token: None,
-            faults: Arc::default(),
-            identity: Arc::new(Identity::open(&db).expect("opens")),
-        };
+        let network = network(&db);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address").to_string();
-        let peer = Peer { network, id: 2, address };
+        let peer = Peer { network, id: 2, address, is_used: false };
         let vote = VoteRequest::new(Vote::new(1, 1), None);
         let ask = async |answer: Option<&str>| {
             let answering = async {

@@ -144,7 +144,8 @@ impl Node {
         }
         let faults = Arc::new(Faults::default());
         let (token, client) = (token.transpose()?, client.build()?);
-        let network = Network { client, scheme, token, faults: Arc::clone(&faults), identity };
+        let rounds = Arc::default();
+        let network = Network { client, scheme, token, faults: Arc::clone(&faults), identity, rounds };
         let config = Arc::new(config.validate()?);
         let raft = Raft::new(arguments.id, config, network.clone(), log, machine).await?;
         // Before it has said so, openraft's metrics are those of a node that has nothing.

@@ -344,15 +344,21 @@ pub async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T 
     }
 }
 
-/// The address of what answers each request with a status, as a node does that does nothing else.
+/// The address of what answers each request with a status, as a node does that does nothing else. It says as well how often it was `asked` what it is.
 pub async fn answering(status: Arc<Mutex<Value>>) -> String {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            _ = stream.read(&mut [0; 4096]).await;
-            let (text, close) = (status.lock().expect("sound").to_string(), "connection: close");
+            let mut request = [0; 4096];
+            _ = stream.read(&mut request).await;
+            let (text, close) = {
+                let mut status = status.lock().expect("sound");
+                let asked = status["asked"].as_u64().unwrap_or(0);
+                status["asked"] = json!(asked + u64::from(request.starts_with(b"GET")));
+                (status.to_string(), "connection: close")
+            };
             let answer =
                 format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n{close}\r\n\r\n{text}", text.len());
             _ = stream.write_all(answer.as_bytes()).await;
