@@ -30,7 +30,8 @@ use merge::{Merge, MergeSpec};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// All iterators together hold at most this fraction (1/32) of the budget between two steps, besides [`BARE`] bytes each.
+/// All iterators together hold at most this fraction (1/32) of the budget between two steps, with [`BARE`] bytes each: where
+/// these alone are more, each step begins with a search.
 /// Those that have had to leave what they held so many times ([`LEFT_MAX`]), or were begun together, are at work, and may hold more (1/8).
 const ITERATORS_SHARE: usize = 32;
 const ITERATORS_AT_WORK: usize = 8;
@@ -193,14 +194,23 @@ impl Range {
         });
         let merges = ranges.iter_mut().filter_map(|range| range.front.as_deref_mut());
         Leaves::begin_together(merges.map(Merge::leaves), room);
-        let merges = ranges.iter_mut().filter_map(|range| range.front.as_deref_mut());
-        merges.for_each(|merge| _ = merge.note_memory());
+        for range in ranges {
+            // Those that came too late have read nothing.
+            range.front.take_if(|front| front.leaves().memory() == 0);
+            if let Some(front) = &mut range.front {
+                front.note_memory();
+            }
+        }
         host.note_iterators();
     }
 
     fn step(&mut self, direction: Direction) -> Result<Option<(Bytes, Bytes)>> {
         if let Some(error) = self.refused.take() {
             return Err(error);
+        }
+        if self.is_begun && direction == Direction::Down {
+            // What was read for its beginning stands in the way of leaving its end.
+            self.is_begun = self.front.take_if(|front| front.last_key().is_none()).is_none();
         }
         self.open_end(direction);
         let end = if direction == Direction::Up { &mut self.front } else { &mut self.back };

@@ -63,6 +63,7 @@ pub trait DatabaseExt {
     /// # Errors
     /// As [`typed`](Self::typed), and as [`Database::keyspace_with`]; while migrating [`Error::Decode`], those of the function that changes
     /// the records, and [`Error::Encode`] if two of them get the same key. That function must not wait for another thread that migrates, or opens a keyspace of this name.
+    /// Not to be called within [`Database::transact`]: a migration commits, and would wait for the turn of a transaction that waits for it.
     fn typed_with<K: TypedKey, V: TypedValue>(
         &self,
         name: &str,

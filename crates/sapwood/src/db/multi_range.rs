@@ -233,6 +233,25 @@ mod tests {
         assert_eq!(held(), 0);
     }
 
+    /// Those that are used from the back kept what had been read for their beginning, and with it all.
+    #[test]
+    fn standing_ranges_that_are_used_from_the_back_hold_little() {
+        let (db, keyspace) = cold();
+        let held = || db.handle.engine.pager.iterator_bytes();
+        let list = |first: u32, count: u32| {
+            let starts = (first..first + count).map(|range| range * 9973 % 190_000);
+            keyspace.multi_range(starts.map(|start| key(start)..key(start + 300)))
+        };
+        // There is no room to read anything for the longer list, and for all of the other.
+        for count in [1000, 300] {
+            let mut ranges = list(0, count);
+            ranges.iter_mut().for_each(|range| assert!(range.next_back().unwrap().is_ok()));
+            let most = (16 << 20) / 32 + (256 << 10) + count as usize * 2000;
+            assert!(held() < most, "{} bytes of {most}", held());
+            assert!(ranges.into_iter().step_by(50).all(|range| range.count() >= 279));
+        }
+    }
+
     #[test]
     fn each_says_what_is_wrong() {
         let (db, keyspace) = cold();
