@@ -307,15 +307,19 @@ fn a_released_lock_is_free_while_children_are_being_started() {
     let dir = scratch();
     let disk = open(dir.path(), Backend::Threads, 4);
     let done = std::sync::atomic::AtomicBool::new(false);
+    let children = std::sync::atomic::AtomicUsize::new(0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(std::sync::atomic::Ordering::Relaxed) {
                 std::process::Command::new("true").status().unwrap();
+                children.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             }
         });
         let began = std::time::Instant::now();
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            while began.elapsed().as_secs() < 1 {
+            let is_enough = || children.load(std::sync::atomic::Ordering::Relaxed) >= 20;
+            while began.elapsed().as_secs() < 1 || !is_enough() {
+                assert!(began.elapsed().as_secs() < 120, "children take too long to start");
                 for kind in [LockKind::Exclusive, LockKind::Shared] {
                     drop(disk.lock(kind, "a parent").unwrap());
                 }

@@ -11,7 +11,7 @@ use sapwood::{
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const MB: u64 = 1 << 20;
@@ -631,11 +631,12 @@ fn a_reader_beside_writers_sees_each_commit_once() {
     });
     assert_eq!(seen, 3 * (EACH + 1));
     // A copy that is made beside writers joins with what follows.
-    let mut replica = Replica::default();
+    let (mut replica, copied) = (Replica::default(), AtomicU32::new(0));
     std::thread::scope(|scope| {
-        let (db, plain) = (db.clone(), plain.clone());
+        let (db, plain, copied) = (db.clone(), plain.clone(), &copied);
         let writer = scope.spawn(move || {
-            (0..500u32).for_each(|number| {
+            let numbers = (0..100_000u32).take_while(|number| *number < 500 || copied.load(SeqCst) < 3);
+            numbers.for_each(|number| {
                 let weak = [Durability::Immediate, Durability::Buffered, Durability::None];
                 let plain = plain.clone().with_durability(weak[number as usize % 3]);
                 plain.insert((number % 50).to_be_bytes(), number.to_be_bytes()).expect("commits");
@@ -644,8 +645,10 @@ fn a_reader_beside_writers_sees_each_commit_once() {
         while !writer.is_finished() {
             replica.copy(&db).expect("copies");
             replica.follow(&db, 7).expect("follows");
+            copied.fetch_add(1, SeqCst);
         }
     });
+    assert!(copied.into_inner() > 0, "all was written before the first copy");
     is_equal(&db, &mut replica, "beside a writer");
 }
 
