@@ -107,7 +107,7 @@ impl Database {
             found.into_iter().map(|(id, name)| Keyspace::in_version(Arc::clone(handle), &version, id, name));
         let [heads, chunks] = keyspaces.collect::<Vec<_>>().try_into().map_err(|_| Error::Closed)?;
         if !handle.engine.health.is_read_only() {
-            remove_abandoned(&chunks)?;
+            remove_abandoned(&chunks).map_err(|error| heads.named(error))?;
         }
         Ok(LargeValues { heads, chunks })
     }

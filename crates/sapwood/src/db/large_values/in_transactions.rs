@@ -58,7 +58,7 @@ impl Snapshot {
     ) -> Result<Option<LargeValueReader>> {
         let Some(stored) = self.get(&values.heads, key)? else { return Ok(None) };
         let head = Head::decode(&stored.0)?;
-        Ok(Some(LargeValueReader::new(self.clone(), values.chunks.clone(), head)))
+        Ok(Some(LargeValueReader::new(self.clone(), values, head)))
     }
 }
 
@@ -165,7 +165,7 @@ impl Transaction {
         let is_own = self.written(&values.heads, key.as_ref()).is_some();
         let snapshot =
             if is_own { Snapshot::new(Arc::clone(self.handle())) } else { self.snapshot().clone() };
-        Ok(Some(LargeValueReader::new(snapshot, values.chunks.clone(), head)))
+        Ok(Some(LargeValueReader::new(snapshot, values, head)))
     }
 
     /// Writes what belongs together: of several writes the second may be the one for which there is no room any more.
@@ -234,6 +234,16 @@ mod tests {
             check(db.transact(|tx| tx.insert_staged(&staged)));
         }
         check(photos.insert("fram", [7; 200_000]));
+        // The value is the transaction's own, so that the first read finds out.
+        let photos = db.large_values("photos").unwrap();
+        let staged = photos.stage("fram", &vec![7; 200_000][..]).unwrap();
+        let mut tx = db.transaction().unwrap();
+        tx.insert_staged(&staged).unwrap();
+        assert!(db.drop_keyspace("photos").unwrap());
+        let mut reader = tx.large_value_reader(&photos, "fram").unwrap().unwrap();
+        let error = reader.read_to_end(&mut Vec::new()).unwrap_err().to_string();
+        assert!(error.contains("photos") && !error.contains(char::is_control), "{error:?}");
+        drop((tx, staged));
         // While the first portion is read, and while the second one is.
         for len in [100_000, 1_500_000] {
             let photos = db.large_values("photos").unwrap();

@@ -3,7 +3,7 @@
 //! Invariant: all of a value is read as of one moment. What others write or remove meanwhile changes nothing.
 
 use super::stored::{CHUNK_LEN, Head, LargeId, chunk_len, chunks};
-use crate::db::keyspace::Keyspace;
+use crate::db::large_values::LargeValues;
 use crate::db::snapshot::Snapshot;
 use crate::error::{DATA, Error, Result};
 use crate::iter::Range;
@@ -31,7 +31,7 @@ use std::io::{self, BufRead, Read, Seek, SeekFrom};
 /// ```
 pub struct LargeValueReader {
     snapshot: Snapshot,
-    chunks: Keyspace,
+    values: LargeValues,
     head: Head,
     position: u64,
     /// The chunk that was read last, and its number.
@@ -41,8 +41,8 @@ pub struct LargeValueReader {
 }
 
 impl LargeValueReader {
-    pub(super) fn new(snapshot: Snapshot, chunks: Keyspace, head: Head) -> Self {
-        Self { snapshot, chunks, head, position: 0, chunk: None, next: None }
+    pub(super) fn new(snapshot: Snapshot, values: &LargeValues, head: Head) -> Self {
+        Self { snapshot, values: values.clone(), head, position: 0, chunk: None, next: None }
     }
 
     /// The length of the value in bytes.
@@ -81,9 +81,10 @@ impl LargeValueReader {
         let last = chunks(self.len()).saturating_sub(1);
         // A range that has told of an error is over: what is read again begins another one.
         let next = self.next.take().filter(|_| follows);
-        let mut range =
-            next.unwrap_or_else(|| self.snapshot.range(&self.chunks, id.chunk(number)..=id.chunk(last)));
-        let found = range.next().transpose()?.filter(|(key, _)| key[..] == id.chunk(number));
+        let mut range = next
+            .unwrap_or_else(|| self.snapshot.range(&self.values.chunks, id.chunk(number)..=id.chunk(last)));
+        let found = range.next().transpose().map_err(|error| self.values.heads.named(error))?;
+        let found = found.filter(|(key, _)| key[..] == id.chunk(number));
         let expected = chunk_len(self.head.len(), number);
         let found_len = found.as_ref().map(|(_, chunk)| chunk.len());
         match found {
