@@ -133,7 +133,7 @@ pub(crate) struct Run {
     /// Directory for the records
     #[arg(long, value_name = "D", default_value = "lab-results")]
     pub results: PathBuf,
-    /// Leave out what has a record there already, by this program (it was built before), on this machine, with the same settings: to go on
+    /// Leave out what has a record there already, by this very program, on this machine, with the same settings: to go on
     /// with a run that was broken off. Give the same --dir: records do not tell two disks with the same file system apart
     #[arg(long)]
     pub missing: bool,

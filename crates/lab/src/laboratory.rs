@@ -155,7 +155,7 @@ impl Laboratory {
     pub(crate) fn disk_notes(&self) -> Vec<String> {
         let Some(stage) = self.disk.get() else { return Vec::new() };
         let disk = stage.volume();
-        let mut notes = vec![format!("requests go through {}", disk.backend())];
+        let mut notes = vec![through(disk.backend())];
         notes.extend(disk.notes().iter().cloned());
         if !disk.limits().direct {
             notes.push(
@@ -209,6 +209,11 @@ impl Laboratory {
     pub(crate) fn seed(run: u32, place: usize) -> u64 {
         0x5a90_0000 + u64::from(run) * 4096 + place as u64
     }
+}
+
+/// How a record notes what requests go through.
+pub(crate) fn through(backend: Backend) -> String {
+    format!("requests go through {backend}")
 }
 
 #[cfg(unix)]

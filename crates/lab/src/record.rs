@@ -32,6 +32,9 @@ pub struct Record {
     pub command: String,
     /// Version of this program.
     pub version: String,
+    /// SHA-256 of the program's file: versions stay the same while it changes. Older records do not have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
     /// The machine.
     pub machine: Machine,
     /// How long it took, by the wall clock, in seconds.
@@ -163,6 +166,7 @@ impl Record {
             scale,
             date: String::new(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            program: None,
             machine,
             seconds: 0.0,
             parameters: experiment.parameters(scale, device),

@@ -7,9 +7,12 @@ use crate::experiment::{Device, Experiment, all, find};
 use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::judgement::{Judgement, Kind, Outcome};
-use crate::laboratory::Laboratory;
+use crate::laboratory::{Laboratory, through};
 use crate::progress::{print, tell};
 use crate::record::{Machine, Record, of_minutes_before, write_whole};
+use crate::stage::Stage as _;
+use crate::trace::account::hex;
+use sha2::{Digest, Sha256};
 use std::path::Path;
 use std::time::{Instant, SystemTime};
 
@@ -17,9 +20,8 @@ pub(super) fn run(arguments: &Run) -> Result<()> {
     let experiments = chosen(&arguments.experiments)?;
     let program = std::env::current_exe()
         .map_err(|error| Failure::Io(format!("the path of this program is unknown: {error}")))?;
-    let built = std::fs::metadata(&program).and_then(|program| program.modified());
     // Where that is not known, no record is known to be of this program.
-    let built = built.unwrap_or_else(|_| SystemTime::now());
+    let hash = std::fs::read(&program).ok().map(|bytes| hex(&Sha256::digest(bytes)));
     interrupt::watch();
     let laboratory = Laboratory::new(&arguments.dir, arguments.backend, &program, arguments.scale);
     // Whoever wants JSON there wants nothing else there.
@@ -46,12 +48,12 @@ pub(super) fn run(arguments: &Run) -> Result<()> {
                 }
                 continue;
             }
-            if arguments.missing && is_there(experiment, device, arguments, built) {
+            if arguments.missing && is_there(experiment, device, arguments, &laboratory, hash.as_deref()) {
                 say(&format_args!("{id} {device}: a record is there"))?;
                 continue;
             }
             let conditions = of_minutes_before(&conditions, looked.elapsed().as_secs() / 60);
-            match one(experiment, device, arguments, &laboratory, &conditions) {
+            match one(experiment, device, arguments, &laboratory, &conditions, hash.clone()) {
                 Ok(record) => {
                     say(&verdict(experiment, &record))?;
                     records.push(record);
@@ -102,18 +104,27 @@ fn chosen(names: &[String]) -> Result<Vec<&'static dyn Experiment>> {
     Ok(experiments)
 }
 
-/// Whether a record by this program, which was built then, on this machine and with these settings is there.
-fn is_there(experiment: &dyn Experiment, device: Device, arguments: &Run, built: SystemTime) -> bool {
+/// Whether a record by this program, which has this hash, on this machine and with these settings is there.
+fn is_there(
+    experiment: &dyn Experiment,
+    device: Device,
+    arguments: &Run,
+    laboratory: &Laboratory,
+    hash: Option<&str>,
+) -> bool {
     let name = Record::name_of(&experiment.card().id(), device, arguments.scale);
     let json = std::fs::read_to_string(arguments.results.join(format!("{name}.json")));
     let dir = (device == Device::Disk).then_some(arguments.dir.as_path());
-    let backend = format!("requests go through {}", arguments.backend);
+    // The one that would be used now: which that is without a choice, only the disk knows.
+    let is_backend = |notes: &[String]| {
+        laboratory.disk().is_ok_and(|disk| notes.contains(&through(disk.volume().backend())))
+    };
     let is_it = |record: Record| {
-        humantime::parse_rfc3339(&record.date).is_ok_and(|began| began >= built)
-            && record.version == env!("CARGO_PKG_VERSION")
+        hash.is_some()
+            && record.program.as_deref() == hash
             && record.machine == Machine::this(dir)
             && record.parameters == experiment.parameters(arguments.scale, device)
-            && (dir.is_none() || arguments.backend == psync::Backend::Auto || record.notes.contains(&backend))
+            && (dir.is_none() || is_backend(&record.notes))
     };
     json.is_ok_and(|json| Record::from_json(&json).is_ok_and(is_it))
 }
@@ -124,6 +135,7 @@ fn one(
     arguments: &Run,
     laboratory: &Laboratory,
     conditions: &[String],
+    hash: Option<String>,
 ) -> Result<Record> {
     let date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let began = Instant::now();
@@ -135,6 +147,7 @@ fn one(
     let dir = (device == Device::Disk).then_some(arguments.dir.as_path());
     let mut record = Record::new(experiment, device, arguments.scale, measured?, Machine::this(dir))?;
     record.date = date;
+    record.program = hash;
     record.seconds = began.elapsed().as_secs_f64();
     if device == Device::Disk {
         record.notes = laboratory.disk_notes();

@@ -30,7 +30,7 @@ static CARD: Card = Card {
                update (0.99), a tree that gathers updates first 0.12 to 0.28 (FD-tree, PIO B-tree, IBSF, AS-tree), Sapwood 0.023 with \
                sixteen times their memory, and 1.05 if every update is to be durable at once: what is promised costs more than which \
                tree it is. A drive with a page map or DFTL makes overwriting cheap; under layers that map blocks it costs a B+-tree 9.6 pages \
-               (FAST) to 60 (block map), and gathering is what helps. Leave drives some room: nearly full, the B+-tree programs a third \
+               (FAST) to 62 (block map), and gathering is what helps. Leave drives some room: nearly full, the B+-tree programs a third \
                more under page map and 16 pages under FMAX, and systems that keep old versions no longer fit (the AS B-tree not even at 50 %). The \
                least figures (LA-tree, LSM-tree, BFTL) are of 10,000 updates, much of whose work is still put off when they end.",
     absent: &[
@@ -47,7 +47,7 @@ static CAUSES: [Cause; 2] = [
         key: "sequential-anywhere",
         text: "writing at the end is not enough for a layer that maps blocks: every durable update writes the last page of the log \
                once more, and what is written in place costs a block of 64 pages; 1.05 pages an update under page map become \
-               55 under block map. Gathered in 64 KiB the log costs 0.023 and 0.12. The AS-tree, which appends only, is within 1.27. \
+               54 under block map. Gathered in 64 KiB the log costs 0.023 and 0.12. The AS-tree, which appends only, is within 1.27. \
                The AS B-tree has no room: see the first check",
     },
     Cause {
@@ -179,7 +179,7 @@ impl Study for FlashWear {
             Parameter::new(
                 "full",
                 "not published",
-                "50 and 90 % of what the drive holds: the index, and a file beside it that nobody touches; raw flash holds the index alone, and was used by uniform updates until it had erased as many blocks as it has",
+                "50 and 90 % of what the drive holds: the index, and a file beside it that nobody touches; raw flash holds the index alone, and was used by uniform updates, and a flush, until it had erased as many blocks as it has since the load",
             ),
             Parameter::new(
                 "memory",

@@ -29,8 +29,8 @@ static CARD: Card = Card {
     reported: "Nothing; the papers have the drives of their time, of 1 to 10 channels. What it means for someone who chooses an index \
                today, at ci scale: a wider drive does nothing for a program that asks for one page after the other: the B+-tree makes 2,788 \
                updates and 8,491 searches a second with 1 channel as with 64. Trees that hand over many requests at once gain \
-               up to 8 to 16 channels (PIO B-tree: updates 57 to 197 thousand, searches 19 to 82 thousand a second; Sapwood with 4 MiB: \
-               searches 47 to 157 thousand), and then hardly more, since the controller and sets of 64 are the limit. So ask for keys \
+               up to 4 to 16 channels (PIO B-tree: updates 57 to 197 thousand, searches 19 to 82 thousand a second; Sapwood with 4 MiB: \
+               searches 47 to 158 thousand), and then hardly more, since the controller and sets of 64 are the limit. So ask for keys \
                together where you can.",
     absent: &[
         (Device::Disk, "a real drive has the channels that it has"),
@@ -163,7 +163,7 @@ impl Study for TreeChannels {
                 "searches",
                 "not published",
                 format!(
-                    "{} keys, uniform, others than the updated ones, {TOGETHER} at a time",
+                    "{} keys, uniform, drawn apart from the updated ones, {TOGETHER} at a time",
                     size.searches
                 ),
             ),

@@ -65,8 +65,13 @@ impl Account {
 
     /// The SHA-256 of all steps so far, in hexadecimal.
     pub fn sha256(&self) -> String {
-        self.hash.clone().finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        hex(&self.hash.clone().finalize())
     }
+}
+
+/// Bytes in hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl std::fmt::Debug for Account {
