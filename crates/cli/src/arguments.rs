@@ -128,7 +128,7 @@ pub(crate) enum Command {
     /// Read everything and verify it; lists the damage
     ///
     /// Changes nothing. Up to a thousand places are listed of the trees, of each other kind of file and of large values, and all are counted; what
-    /// lies below a damaged inner node is not reached. Exit code 0 if the database is sound, 1 if there is damage, 3 if it could not be checked.
+    /// lies below an inner node that is damaged or cannot be read is not reached, and its line says so. Exit code 0 if the database is sound, 1 if there is damage, 3 if it could not be checked.
     #[command(after_help = "Example:\n  sapwood check ships.db && sapwood backup ships.db backups")]
     Check(Check),
     /// Make a new database of what can be read of a damaged one, and list what is lost

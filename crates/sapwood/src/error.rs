@@ -2,6 +2,7 @@
 //! also say what was expected and what was found.
 
 mod conflict_reason;
+mod findings;
 mod key_problem;
 mod kind;
 mod refusal;
@@ -11,6 +12,8 @@ pub(crate) mod words;
 pub use conflict_reason::ConflictReason;
 pub use key_problem::KeyProblem;
 pub use refusal::Refusal;
+
+pub(crate) use findings::Findings;
 
 use crate::value::Key;
 use std::sync::Arc;
@@ -120,7 +123,7 @@ pub enum Error {
         .damage.first().map(ToString::to_string).unwrap_or_default()
     )]
     Damaged {
-        /// The damage found, in order of discovery: up to 1000 places of the trees, and as many of each other kind of file and of large values.
+        /// The damage found, and what could not be read beside it: up to 1000 places of the trees, and as many of each other kind of file and of large values.
         damage: Vec<Error>,
         /// Places that were found and are not listed (count).
         left_out: u64,
@@ -572,6 +575,14 @@ impl Error {
                 Self::NotWritable { path: path.into(), cause: source.to_string() }
             }
             _ => error.into(),
+        }
+    }
+
+    /// The same where there is no database yet: a full disk has nothing set aside, and no records that could be removed.
+    pub(crate) fn of_none(self) -> Self {
+        match self {
+            Self::DiskFull(refusal) => Self::DiskFull(refusal.of_none()),
+            other => other,
         }
     }
 

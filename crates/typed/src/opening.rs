@@ -43,6 +43,8 @@ pub(crate) fn take_turn(name: &str) -> Turn<'_> {
 
 /// Waits until no other thread migrates. The caller has no turn of a name, but for those of migrations of its own.
 pub(crate) fn migrate() -> ReentrantMutexGuard<'static, ()> {
+    #[cfg(test)]
+    tests::CALLS.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
     MIGRATING.lock()
 }
 
@@ -60,6 +62,59 @@ impl Drop for Turn<'_> {
                 by.remove(name);
             }
             OVER.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a failed test may panic")]
+mod tests {
+    use crate::{DatabaseExt, Schema};
+    use sapwood::Database;
+    use sapwood::psync::Simulated;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    /// How often threads have asked to migrate (count).
+    pub(super) static CALLS: AtomicUsize = AtomicUsize::new(0);
+
+    /// Each had the turn of its own name, and waited for the other's.
+    #[test]
+    fn migrations_that_open_each_others_keyspace_end() {
+        let builder = Database::builder().memory(4 << 20).background_threads(0);
+        let db = builder.open_on(Arc::new(Simulated::new(1))).unwrap();
+        for name in ["one", "two"] {
+            db.typed::<u16, u8>(name).unwrap().insert(7, 1).unwrap();
+        }
+        let (send, receive) = channel();
+        let running = Arc::new(AtomicUsize::new(0));
+        for (name, other) in [("one", "two"), ("two", "one")] {
+            let (db, send, running) = (db.clone(), send.clone(), Arc::clone(&running));
+            std::thread::spawn(move || {
+                let inner = db.clone();
+                let old = Schema::<u16, u8>::new();
+                let new = Schema::<u32, u8>::new().version(2).migrate_from(old, move |key, value| {
+                    running.fetch_add(1, SeqCst);
+                    // Until the other one migrates too, or waits to.
+                    while running.load(SeqCst) < 2 && CALLS.load(SeqCst) < 2 {
+                        std::thread::yield_now();
+                    }
+                    // As it is by now.
+                    if inner.typed::<u16, u8>(other).is_err() {
+                        inner.typed_with(other, Schema::<u32, u8>::new().version(2))?;
+                    }
+                    // Its own, as it was.
+                    inner.typed::<u16, u8>(name)?;
+                    Ok(Some((key.into(), value)))
+                });
+                _ = send.send(db.typed_with(name, new).map(|keyspace| keyspace.get(7)));
+            });
+        }
+        for _ in 0..2 {
+            let found = receive.recv_timeout(Duration::from_secs(60)).expect("it ends").unwrap();
+            assert_eq!(found.unwrap(), Some(1));
         }
     }
 }

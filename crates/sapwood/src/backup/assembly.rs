@@ -416,8 +416,7 @@ pub(crate) fn not_made(work: &'static str, error: Error) -> Error {
             let (file, source) = ("the database".to_owned(), std::io::Error::other(cause));
             psync::Error::Io { operation: work, file, offset: None, source }.into()
         }
-        Error::DiskFull(refusal) => Error::DiskFull(refusal.of_none()),
-        other => other,
+        other => other.of_none(),
     }
 }
 

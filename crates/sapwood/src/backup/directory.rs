@@ -9,7 +9,7 @@
 //! Invariant: a file with the name of a blob is whole and durable. One that has `.tmp` behind such a name is removed when the directory is
 //! next locked; files of other names are strangers'.
 
-use super::name::BlobName;
+use super::name::{BlobName, marked};
 use super::target::{Content, Target};
 use crate::error::{Error, Result};
 use crate::lock_order::{RankedMutex, rank};
@@ -52,9 +52,11 @@ impl Directory {
     /// ```
     ///
     /// # Errors
-    /// I/O errors.
+    /// I/O errors; [`Error::BackupTarget`] if there is no space for a directory.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Ok(Self::on(Arc::new(Disk::open(path, DiskOptions::default())?)))
+        let path = path.as_ref();
+        let disk = Disk::open(path, DiskOptions::default()).map_err(|error| not_opened(error, path))?;
+        Ok(Self::on(Arc::new(disk)))
     }
 
     /// A target on any [`Volume`], for example a simulated one.
@@ -143,7 +145,17 @@ fn unfinished(name: &str) -> String {
 }
 
 fn is_unfinished(name: &str) -> bool {
-    name.strip_suffix(UNFINISHED).and_then(BlobName::parse).is_some()
+    name.strip_suffix(UNFINISHED)
+        .is_some_and(|name| BlobName::parse(name).is_some() || marked(name).is_some())
+}
+
+/// The error of a target that could not be opened.
+fn not_opened(error: psync::Error, path: &Path) -> Error {
+    if !error.is_full() {
+        return error.into();
+    }
+    let (target, name) = (path.display().to_string(), "the directory".to_owned());
+    Error::BackupTarget { target, operation: "creation", name, source: Arc::new(io_error(error)) }
 }
 
 /// An error of a volume, as that of a target. A full one has no database, and nothing that was set aside.

@@ -63,6 +63,17 @@ impl fmt::Display for BlobName {
     }
 }
 
+/// The name of the mark that this number was given to a backup, of which nothing else may be left. It is empty.
+pub(super) fn mark(number: u64) -> String {
+    format!("given-{number:06}")
+}
+
+/// The number of a mark.
+pub(super) fn marked(text: &str) -> Option<u64> {
+    let number = text.strip_prefix("given-")?.parse().ok()?;
+    (mark(number) == text && number < u64::MAX).then_some(number)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,5 +103,7 @@ mod tests {
         ] {
             assert_eq!(BlobName::parse(stranger), None, "{stranger:?}");
         }
+        assert_eq!((marked(&mark(17)), BlobName::parse(&mark(17))), (Some(17), None));
+        assert_eq!((marked("given-17"), marked("given-000017.tmp")), (None, None));
     }
 }

@@ -6,14 +6,14 @@
 //! 2. What an attempt has left that came to no end stays until a later backup of the same database is done: it may be terabytes, and others
 //!    that share the target have no say in that. What no later attempt takes over goes with the next one.
 //! 3. A removal has read all that it needs to know before anything goes, and whatever is left of a backup can be removed by its number: so one
-//!    that was cut off can be repeated, wherever that was.
+//!    that was cut off can be repeated, wherever that was. No backup gets the number of one that was removed: who repeats it would remove that.
 
 use super::archive::{Archive, ArchiveGap};
 use super::blob::Seal;
 use super::called;
 use super::input::{database_of, read_manifest};
 use super::manifest::BackupManifest;
-use super::name::BlobName;
+use super::name::{BlobName, mark};
 use super::point::time_of;
 use super::reuse::Listing;
 use super::target::Target;
@@ -198,7 +198,8 @@ pub fn list_each(target: &dyn Target) -> Result<Vec<(u64, Result<BackupInfo>)>> 
     Ok(infos.collect())
 }
 
-/// Removes a backup, and all blobs that no other backup needs. If it fails or is interrupted, repeat it: the backup may be none any more, and what
+/// Removes a backup, and all blobs that no other backup needs. Its number is not given again: of the newest one an empty blob `given-N` stays. If
+/// it fails or is interrupted, repeat it: the backup may be none any more, and what
 /// is left of it is removed by its number, or goes when the next backup of the same database is done. [`Error::NoBackup`] says that nothing is
 /// left that no other backup needs.
 ///
@@ -234,7 +235,7 @@ pub fn remove(target: &dyn Target, number: u64) -> Result<Removed> {
     let mut backups = listing.backups();
     // Without a manifest it is an attempt, or what a removal has left.
     let is_backup = backups.remove(&number);
-    let own = [BlobName::Manifest(number), BlobName::Version(number)];
+    let mut own = [BlobName::Manifest(number), BlobName::Version(number)];
     let mut unnamed = Unnamed { blobs: listing.blobs.keys().copied().collect(), ..Unnamed::default() };
     let read = backups.into_iter().try_for_each(|other| -> Result<()> {
         unnamed.take_out(&read_manifest(target, other)?.0);
@@ -245,6 +246,8 @@ pub fn remove(target: &dyn Target, number: u64) -> Result<Removed> {
         Err(error) if is_backup && error.is_damage() && is_damaged(target, number)? => {
             tracing::warn!(%error, "the blobs of a damaged backup stay until all manifests can be read");
             unnamed.blobs = own.into();
+            // As long as it has its manifest it is a backup, so that this can be repeated.
+            own.reverse();
         }
         read => {
             read?;
@@ -255,6 +258,9 @@ pub fn remove(target: &dyn Target, number: u64) -> Result<Removed> {
     }
     if !unnamed.blobs.iter().any(is_of_it) {
         return Err(none());
+    }
+    if number > listing.marked && number + 1 == listing.next_number() {
+        mark_given(target, number, listing.marked)?;
     }
     let mut removed = Removed::default();
     // One by one: without its manifest it is no backup, and without its version no attempt that could be gone on with.
@@ -267,6 +273,24 @@ pub fn remove(target: &dyn Target, number: u64) -> Result<Removed> {
     }
     unnamed.remove(target, &listing, &mut removed)?;
     Ok(removed)
+}
+
+/// Leaves a mark that this number, the highest, was given, in place of the one before (0: there is none).
+fn mark_given(target: &dyn Target, number: u64, before: u64) -> Result<()> {
+    let name = mark(number);
+    match target.put(&name, &mut |_| Ok(())).and_then(|()| target.sync()) {
+        // It is removed for want of space.
+        Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {
+            tracing::warn!(%error, number, "the next backup may get the number of the one that is removed");
+            return Ok(());
+        }
+        put => called(target, "write", &name, put)?,
+    }
+    if before == 0 {
+        return Ok(());
+    }
+    let before = mark(before);
+    called(target, "remove", &before, target.delete(std::slice::from_ref(&before)))
 }
 
 /// Whether the manifest of a backup is damaged.

@@ -18,7 +18,7 @@
 use super::blob::{END, HEADER, Kind, Seal};
 use super::input::{BlobInput, database_of, read_manifest};
 use super::manifest::{BackupManifest, Part};
-use super::name::BlobName;
+use super::name::{BlobName, marked};
 use super::retain::named;
 use super::target::Target;
 use super::{called, damage, is_unreadable};
@@ -40,13 +40,16 @@ const PARTS_MAX: usize = 8;
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     pub blobs: BTreeMap<BlobName, u64>,
+    /// The highest number that a mark tells of, or 0: it was given, and is not given again.
+    pub marked: u64,
 }
 
 impl Listing {
     pub fn read(target: &dyn Target) -> Result<Self> {
         let listed = called(target, "list", "blobs", target.list())?;
         let blobs = listed.iter().filter_map(|(name, len)| Some((BlobName::parse(name)?, *len))).collect();
-        Ok(Self { blobs })
+        let marked = listed.iter().filter_map(|(name, _)| marked(name)).max().unwrap_or(0);
+        Ok(Self { blobs, marked })
     }
 
     /// The numbers of the backups.
@@ -54,9 +57,9 @@ impl Listing {
         self.numbers(|name| matches!(name, BlobName::Manifest(_))).collect()
     }
 
-    /// A number above all that were ever used, as far as there is anything left of them.
+    /// A number above all that were ever used, as far as there is anything left of them or a mark.
     pub fn next_number(&self) -> u64 {
-        self.blobs.keys().map(|name| name.backup()).max().unwrap_or(0) + 1
+        self.blobs.keys().map(|name| name.backup()).max().unwrap_or(0).max(self.marked) + 1
     }
 
     /// The numbers of attempts that came to no end and have something that a later one can take over: segments, and the version that tells

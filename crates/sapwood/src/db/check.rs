@@ -7,7 +7,7 @@
 use crate::cache::pager::{FILE, ReadMode};
 use crate::db::engine::Engine;
 use crate::db::replay::check_record;
-use crate::error::{Error, Result};
+use crate::error::{Error, Findings, Result};
 use crate::operation::KeyspaceId;
 use crate::storage::compressed::fill;
 use crate::storage::node::{Node, NodeId, PIECE};
@@ -86,13 +86,8 @@ pub(in crate::db) const DAMAGE_MAX: usize = 1000;
 struct Check<'a> {
     engine: &'a Engine,
     version: &'a Version,
-    damage: Vec<Error>,
-    /// Errors of the device at reading.
-    unreadable: Vec<Error>,
-    /// How long each of the two lists may be: so much longer with each part that is checked.
-    most: usize,
-    /// What came when they were full (count).
-    left_out: u64,
+    /// With so much more room with each part that is checked.
+    found: Findings,
     seen: Vec<u64>,
     live: HashMap<u64, u64>,
     /// Log areas found.
@@ -113,10 +108,7 @@ impl Engine {
         let mut check = Check {
             engine: self,
             version: &version,
-            damage: Vec::new(),
-            unreadable: Vec::new(),
-            most: DAMAGE_MAX,
-            left_out: 0,
+            found: Findings::new(DAMAGE_MAX),
             seen: Vec::new(),
             live: HashMap::new(),
             areas: 0,
@@ -134,23 +126,19 @@ impl Engine {
                 log_changes: 0,
             },
         };
-        check.trees()?;
+        check.trees();
         check.mapping_table();
         check.segments();
         if has_files {
             for part in [Check::keys, Check::manifest, Check::log] {
-                check.most = check.damage.len().max(check.unreadable.len()) + DAMAGE_MAX;
-                part(&mut check)?;
+                check.found.make_room(DAMAGE_MAX);
+                if let Err(error) = part(&mut check) {
+                    check.found.note(error);
+                }
             }
         }
-        let Check { mut damage, mut unreadable, left_out, mut checked, .. } = check;
-        if !damage.is_empty() {
-            damage.append(&mut unreadable);
-            return Err(Error::Damaged { damage, left_out });
-        }
-        if let Some(unreadable) = unreadable.into_iter().next() {
-            return Err(unreadable);
-        }
+        let Check { found, mut checked, .. } = check;
+        found.into_result()?;
         if checked.leaves > 0 {
             checked.leaf_fill_percent /= checked.leaves as f64;
         }
@@ -159,46 +147,17 @@ impl Engine {
 }
 
 impl Check<'_> {
-    /// Records damage, and what cannot be read: the rest is checked all the same. Any other error ends the check.
-    fn note(&mut self, error: Error) -> Result<()> {
-        if let Error::Damaged { damage, left_out } = error {
-            self.left_out += left_out;
-            return damage.into_iter().try_for_each(|error| self.note(error));
-        }
-        let list = match &error {
-            error if error.is_damage() => &mut self.damage,
-            error if error.is_of_reading() => &mut self.unreadable,
-            _ => return Err(error),
-        };
-        if list.len() < self.most {
-            list.push(error);
-        } else {
-            self.left_out += 1;
-        }
-        Ok(())
-    }
-
-    /// Whether all was found sound so far.
-    fn is_sound(&self) -> bool {
-        self.damage.is_empty() && self.unreadable.is_empty()
-    }
-
     fn wrong(&mut self, what: String, expected: impl ToString, found: impl ToString) {
-        if self.damage.len() < self.most {
-            self.damage.push(Error::corrupt(FILE, 0, what, expected, found));
-        } else {
-            self.left_out += 1;
-        }
+        self.found.note(Error::corrupt(FILE, 0, what, expected, found));
     }
 
-    fn trees(&mut self) -> Result<()> {
+    fn trees(&mut self) {
         let version = self.version;
         for (keyspace, tree) in version.trees.iter().chain(version.dropped.iter()) {
-            let before = (self.checked.records, self.leaf_bytes, self.is_sound());
+            let before = (self.checked.records, self.leaf_bytes, self.found.is_sound());
             if let Some(root) = tree.root {
-                let nodes = self.read(&[root], tree.height > 0)?;
-                for node in nodes.into_iter().flatten() {
-                    self.subtree(keyspace, tree.height, node, (None, None))?;
+                for node in self.read(&[root], tree.height > 0).into_iter().flatten() {
+                    self.subtree(keyspace, tree.height, node, (None, None));
                 }
             }
             const RECORDS: &str = "number of records";
@@ -206,7 +165,7 @@ impl Check<'_> {
                 (RECORDS, tree.len, self.checked.records - before.0),
                 ("bytes of the leaves", tree.bytes, self.leaf_bytes - before.1),
             ];
-            let is_whole = before.2 && self.is_sound();
+            let is_whole = before.2 && self.found.is_sound();
             for (what, expected, found) in totals {
                 let is_exact = what != RECORDS || !tree.is_estimated;
                 if found != expected && is_exact && is_whole {
@@ -214,12 +173,11 @@ impl Check<'_> {
                 }
             }
         }
-        Ok(())
     }
 
-    /// Reads nodes from the device, in this order. Returns `None` for each damaged node, and for each that the
-    /// mapping table does not have. `has_more`: there are nodes below them, which are not found then.
-    fn read(&mut self, ids: &[NodeId], has_more: bool) -> Result<Vec<Option<Node>>> {
+    /// Reads nodes from the device, in this order. Returns `None` for each damaged node, for each that cannot be read, and for each that
+    /// the mapping table does not have. `has_more`: there are nodes below them, which are not found then.
+    fn read(&mut self, ids: &[NodeId], has_more: bool) -> Vec<Option<Node>> {
         let (mut wanted, mut places) = (Vec::with_capacity(ids.len()), Vec::with_capacity(ids.len()));
         for (place, id) in ids.iter().enumerate() {
             match self.version.table.address(*id) {
@@ -227,26 +185,30 @@ impl Check<'_> {
                     wanted.push((*id, address));
                     places.push(place);
                 }
-                None => self.wrong(format!("the mapping table has no {id}"), "an address", "none"),
+                None => self.wrong(
+                    above(format!("the mapping table has no {id}"), has_more),
+                    "an address",
+                    "none",
+                ),
             }
         }
         let (pager, segments) = (&self.engine.pager, &self.version.segments);
         let mut nodes = vec![None; ids.len()];
         if let Ok(all) = pager.fetch(segments, &wanted, ReadMode::Verify) {
             places.into_iter().zip(all).for_each(|(place, node)| nodes[place] = Some(node));
-            return Ok(nodes);
+            return nodes;
         }
         // At least one node is damaged: read them one by one to find out which.
         for (place, one) in places.into_iter().zip(&wanted) {
             match pager.fetch(segments, std::slice::from_ref(one), ReadMode::Verify) {
                 Ok(mut node) => nodes[place] = node.pop(),
                 Err(error) => {
-                    self.note(if has_more { hiding_more(error) } else { error })?;
+                    self.found.note(if has_more { hiding_more(error) } else { error });
                     self.mark(one.0);
                 }
             }
         }
-        Ok(nodes)
+        nodes
     }
 
     /// Records that a tree refers to this node. Returns whether this is the first reference.
@@ -270,21 +232,21 @@ impl Check<'_> {
         level: u8,
         node: Node,
         (low, high): (Option<Bytes>, Option<Bytes>),
-    ) -> Result<()> {
+    ) {
         let name = node.name();
         if !self.mark(name.id) {
             self.wrong(format!("{} hangs in the trees", name.id), "once", "twice");
-            return Ok(());
+            return;
         }
         self.checked.bytes += node.stored_len() as u64;
         if name.level != level || name.keyspace != keyspace {
             let expected = format!("level {level}, keyspace {}", keyspace.0);
             self.wrong(
-                format!("place of {}", name.id),
+                above(format!("place of {}", name.id), level > 0),
                 expected,
                 format!("level {}, keyspace {}", name.level, name.keyspace.0),
             );
-            return Ok(());
+            return;
         }
         let first = usize::from(level > 0);
         let below = low.as_ref().is_some_and(|low| node.count() > first && node.key(first) < &low[..]);
@@ -302,18 +264,18 @@ impl Check<'_> {
             self.leaf_bytes += node.stored_len() as u64;
             let leaf_len = self.engine.shares.node_len.leaf;
             self.checked.leaf_fill_percent += 100.0 * fill(node.bytes().len(), node.stored_len(), leaf_len);
-            return Ok(());
+            return;
         }
         self.checked.inner_nodes += 1;
         if level == 1 {
-            self.log_area(keyspace, name.id, (low.as_ref(), high.as_ref()))?;
+            self.log_area(keyspace, name.id, (low.as_ref(), high.as_ref()));
         }
         let mut next = 0;
         while next < node.count() {
             let children = next..next + self.group(&node, next);
             next = children.end;
             let ids: Vec<_> = children.clone().map(|index| node.child(index)).collect();
-            let nodes = self.read(&ids, level > 1)?;
+            let nodes = self.read(&ids, level > 1);
             for (index, child) in children.zip(nodes) {
                 let fence = |index: usize| (index < node.count()).then(|| node.key_bytes(index));
                 let child_low = if index == 0 { low.clone() } else { fence(index) };
@@ -323,11 +285,10 @@ impl Check<'_> {
                         let what = format!("what {} says of {}", node.name().id, child.name().id);
                         self.wrong(what, "one record, with the key of the separator", "others");
                     }
-                    self.subtree(keyspace, level - 1, child, (child_low, child_high))?;
+                    self.subtree(keyspace, level - 1, child, (child_low, child_high));
                 }
             }
         }
-        Ok(())
     }
 
     /// How many children of a node, from this one on, are read together: as many as may be in memory.
@@ -343,11 +304,11 @@ impl Check<'_> {
         keyspace: KeyspaceId,
         block: NodeId,
         (low, high): (Option<&Bytes>, Option<&Bytes>),
-    ) -> Result<()> {
+    ) {
         let version = self.version;
-        let Some(area) = version.logs.get(block) else { return Ok(()) };
+        let Some(area) = version.logs.get(block) else { return };
         let ids: Vec<_> = area.pieces().collect();
-        let pieces = self.read(&ids, false)?;
+        let pieces = self.read(&ids, false);
         self.areas += 1;
         let pieces: Vec<_> = pieces.into_iter().flatten().collect();
         if pieces.len() == ids.len() {
@@ -387,13 +348,12 @@ impl Check<'_> {
                 self.wrong(what, "keys within the block's separators", "keys outside of them");
             }
         }
-        Ok(())
     }
 
     /// Checks that every address in the mapping table belongs to a node of a tree. Skipped after damage, which
     /// may hide nodes.
     fn mapping_table(&mut self) {
-        if !self.is_sound() {
+        if !self.found.is_sound() {
             return;
         }
         let version = self.version;
@@ -412,7 +372,7 @@ impl Check<'_> {
     }
 
     fn segments(&mut self) {
-        if !self.is_sound() {
+        if !self.found.is_sound() {
             return;
         }
         let version = self.version;
@@ -441,18 +401,13 @@ impl Check<'_> {
             };
             engine.publisher.with_manifest(read)
         };
-        let ((current, source), epoch) = match read {
-            Ok(read) => read,
-            Err(error) => return self.note(error),
-        };
+        let ((current, source), epoch) = read?;
         // Read without the lock, since flushes wait for that.
         let data_len = volume.len(engine.data)?;
-        match manifest::decode(source, (&current, &self.engine.encryption), data_len, &Arc::default()) {
-            Ok(replayed) if replayed.version.epoch == epoch => {}
-            Ok(replayed) => {
-                self.wrong("epoch that the manifest leads to".into(), epoch, replayed.version.epoch);
-            }
-            Err(error) => self.note(error)?,
+        let replayed =
+            manifest::decode(source, (&current, &self.engine.encryption), data_len, &Arc::default())?;
+        if replayed.version.epoch != epoch {
+            self.wrong("epoch that the manifest leads to".into(), epoch, replayed.version.epoch);
         }
         Ok(())
     }
@@ -462,7 +417,7 @@ impl Check<'_> {
         let (volume, encryption) = (&*self.engine.volume, &self.engine.encryption);
         // Of `CURRENT` the manifest's check tells.
         let Ok(current) = Current::read(volume) else { return Ok(()) };
-        encryption.sound_content(volume, current.database).map(drop).or_else(|error| self.note(error))
+        encryption.sound_content(volume, current.database).map(drop)
     }
 
     fn log(&mut self) -> Result<()> {
@@ -488,32 +443,38 @@ impl Check<'_> {
             }),
         };
         (self.checked.log_records, self.checked.log_changes) = (records, changes);
-        verified.or_else(|error| self.note(error))
+        verified
     }
 }
 
-/// What a check found, and what one of large values finds besides, whatever else is damaged.
+/// What a check found, and what one of large values finds besides, whatever else is damaged or cannot be read.
 pub(in crate::db) fn joined(found: Result<Checked>, large: impl FnOnce() -> Result<()>) -> Result<Checked> {
-    match found {
-        Ok(checked) => large().map(|()| checked),
-        Err(Error::Damaged { mut damage, mut left_out }) => {
-            if let Err(Error::Damaged { damage: more, left_out: uncounted }) = large() {
-                damage.extend(more);
-                left_out += uncounted;
-            }
-            Err(Error::Damaged { damage, left_out })
-        }
-        failed => failed,
-    }
+    let mut both = Findings::new(usize::MAX);
+    let large = large();
+    let errors = [found.as_ref().err(), large.as_ref().err()];
+    errors.into_iter().flatten().for_each(|error| both.note(error.clone()));
+    both.into_result().and(found)
+}
+
+/// What is wrong, of an inner node if there are nodes below it.
+fn above(what: String, has_more: bool) -> String {
+    if has_more { format!("{what}, in an inner node, so that nothing below it was checked") } else { what }
 }
 
 /// The error of an inner node, which says that there may be more.
 fn hiding_more(error: Error) -> Error {
     match error {
         Error::Corrupt { file, offset, what, expected, found } => {
-            let what = format!("{what}, in an inner node, so that nothing below it was checked");
-            Error::Corrupt { file, offset, what, expected, found }
+            Error::Corrupt { file, offset, what: above(what, true), expected, found }
         }
+        Error::Io(error) => match &*error {
+            psync::Error::Io { operation, file, offset, source } => {
+                let source = std::io::Error::new(source.kind(), above(source.to_string(), true));
+                let (operation, file, offset) = (*operation, file.clone(), *offset);
+                Error::Io(Arc::new(psync::Error::Io { operation, file, offset, source }))
+            }
+            _ => Error::Io(error),
+        },
         other => other,
     }
 }

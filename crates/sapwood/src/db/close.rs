@@ -110,6 +110,9 @@ mod tests {
             let durable = (1..).find(|number| put(*number, 20_000, Durability::Immediate).is_err()).unwrap();
             let waiting = durable..durable + 3;
             waiting.clone().for_each(|number| put(number, 100, Durability::None).unwrap());
+            volume.set_capacity(volume.used());
+            // As if they had come behind the first sync of closing, or that had been refused.
+            db.handle.engine.close_log().unwrap();
             drop(keyspace);
             db.close().unwrap();
             volume.set_capacity(u64::MAX);

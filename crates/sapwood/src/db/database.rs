@@ -458,8 +458,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Damaged`], which lists the damage found, up to some thousand places (what lies below an inner node that is damaged is not found); I/O
-    /// errors.
+    /// [`Error::Damaged`], which lists the damage found and what could not be read beside it, up to some thousand places (what lies below an inner node
+    /// of these is not found); I/O errors if there is no damage.
     pub fn check(&self) -> Result<Checked> {
         self.handle.engine.health.check_process()?;
         let checked = self.handle.engine.check(self.handle.follower.is_none());

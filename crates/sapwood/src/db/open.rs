@@ -67,16 +67,16 @@ pub(crate) fn open(volume: Arc<dyn Volume>, options: &Builder) -> Result<(Arc<En
         return Err(missing(&*volume, &path)?);
     }
     let kind = if options.is_read_only() { LockKind::Shared } else { LockKind::Exclusive };
-    let lock = lock(&*volume, kind, options)?;
+    let lock = lock(&*volume, kind, options).map_err(|error| match has_current(&entries) {
+        true => error,
+        false => error.of_none(),
+    })?;
     let entries = volume.list()?;
     if !has_current(&entries) {
         if !options.may_create() {
             return Err(missing(&*volume, &path)?);
         }
-        create(&volume, &entries, options, &path).map_err(|error| match error {
-            Error::DiskFull(refusal) => Error::DiskFull(refusal.of_none()),
-            other => other,
-        })?;
+        create(&volume, &entries, options, &path).map_err(Error::of_none)?;
     }
     let current = Current::read(&*volume)?;
     let slots: Arc<Slots> = Arc::default();

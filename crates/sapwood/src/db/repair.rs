@@ -290,6 +290,16 @@ impl<'p> Repair<'p> {
         let _lock = lock(&*old, LockKind::Shared)?;
         let plan = Plan::of(&*old, self.key.as_ref())?;
         plan.version.check_compression()?;
+        self.make(&old, plan, open).map_err(|error| assembly::not_made("repair", error))
+    }
+
+    /// Makes the new database on the volume that is opened so.
+    fn make(
+        &mut self,
+        old: &Arc<dyn Volume>,
+        plan: Plan,
+        open: impl FnOnce() -> Result<Arc<dyn Volume>>,
+    ) -> Result<RepairReport> {
         let volume = open()?;
         if old.describe() == volume.describe() && matches!(self.of, OldDatabase::Path(_)) {
             return Err(Error::NotEmpty {
@@ -305,8 +315,7 @@ impl<'p> Repair<'p> {
             None => Encryption::NONE,
         };
         let new = New { volume, data, database, encryption };
-        let repaired = repair(&old, plan, &new, self.memory, &mut self.reporter);
-        repaired.map_err(|error| assembly::not_made("repair", error))
+        repair(old, plan, &new, self.memory, &mut self.reporter)
     }
 }
 

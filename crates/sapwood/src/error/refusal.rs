@@ -25,7 +25,7 @@ pub struct Refusal {
 
 impl Refusal {
     /// The same where there is no database yet.
-    pub(crate) fn of_none(self) -> Self {
+    pub(super) fn of_none(self) -> Self {
         Self { hint: "there is no database yet: it begins anew", ..self }
     }
 }

@@ -7,14 +7,14 @@
 //! 2. It is read from the device where direct I/O is available: after a failed sync the page cache shows what the
 //!    device may not have.
 
-use super::chain::{Stop, chain};
-use super::walker::{Found, Walker};
+use super::chain::{Link, Stop, chain};
+use super::walker::{Follow, Found, Walker};
 use super::window;
 use super::writer::WalWriter;
 use super::{Record, file_name};
 use crate::database_id::DatabaseId;
 use crate::encryption::Encryption;
-use crate::error::{Error, Result};
+use crate::error::{Error, Findings, Result};
 use psync::Volume;
 use std::sync::Arc;
 
@@ -57,54 +57,65 @@ impl WalWriter {
 }
 
 impl KeptLog {
-    /// Reads back and checks all of it. Passes every record to `each`, whose error is damage of the record.
+    /// Reads back and checks all of it. Passes every record to `each`, whose error is damage of the record; but none behind what cannot be
+    /// read: they would not follow on.
     ///
     /// # Errors
-    /// The damage ([`Error::Damaged`] if there is more than one, at most one per file), or an error of the
-    /// device.
+    /// The damage, at most one per file ([`Error::Damaged`] if there is more than one, or a file beside it that cannot be read), or an error
+    /// of the device.
     pub fn verify(&self, each: &mut dyn FnMut(&Record) -> Result<()>) -> Result<()> {
-        let mut damage = Vec::new();
         let volume = &*self.volume;
         let links =
             chain(volume, window::open_direct, self.database, self.low, self.generation, Some(self.len))?;
+        let mut found = Findings::new(usize::MAX);
         let mut follow = None;
         for link in &links {
-            let follow_on = match link.follow(follow) {
-                Ok(follow_on) => follow_on,
-                Err(flaw) => {
-                    damage.push(flaw);
-                    link.follow(None)?
-                }
-            };
-            let source = window::open_direct(volume, link.header.generation)?;
-            // What lies behind it, as zeros written ahead, may be cut off meanwhile.
-            let source = match link.stop {
-                Stop::At(len) => source.up_to(len),
-                Stop::EndOfFile => source,
-            };
-            let mut walker = Walker::new(source, link, follow_on);
-            follow = loop {
-                match walker.next()? {
-                    Found::Record(head, body) => {
-                        let record = walker.decrypt(&self.encryption, &head, body);
-                        if let Err(wrong) = record.and_then(|record| each(&record)) {
-                            damage.push(wrong);
-                            break None;
-                        }
-                    }
-                    Found::End => break Some(walker.follow),
-                    Found::Bad(flaw) => {
-                        damage.push(flaw.at(file_name(link.header.generation), walker.at));
-                        // Continue with the next file, but without checking that it follows on.
-                        break None;
-                    }
-                }
-            };
+            // After damage it goes on with the next file, but without checking that it follows on.
+            follow = self.verify_file(link, follow, &mut found, each).unwrap_or_else(|error| {
+                found.note(error);
+                None
+            });
         }
-        match damage.len() {
-            0 => Ok(()),
-            1 => Err(damage.remove(0)),
-            _ => Err(Error::Damaged { damage, left_out: 0 }),
+        match found.into_result() {
+            Err(Error::Damaged { mut damage, .. }) if damage.len() == 1 => Err(damage.remove(0)),
+            result => result,
+        }
+    }
+
+    /// Returns what the next file must follow on; `None` if this one is damaged.
+    fn verify_file(
+        &self,
+        link: &Link,
+        follow: Option<Follow>,
+        found: &mut Findings,
+        each: &mut dyn FnMut(&Record) -> Result<()>,
+    ) -> Result<Option<Follow>> {
+        let volume = &*self.volume;
+        let follow = match link.follow(follow) {
+            Ok(follow) => follow,
+            Err(flaw) => {
+                found.note(flaw);
+                link.follow(None)?
+            }
+        };
+        let source = window::open_direct(volume, link.header.generation)?;
+        // What lies behind it, as zeros written ahead, may be cut off meanwhile.
+        let source = match link.stop {
+            Stop::At(len) => source.up_to(len),
+            Stop::EndOfFile => source,
+        };
+        let mut walker = Walker::new(source, link, follow);
+        loop {
+            match walker.next()? {
+                Found::Record(head, body) => {
+                    let record = walker.decrypt(&self.encryption, &head, body)?;
+                    if found.is_read() {
+                        each(&record)?;
+                    }
+                }
+                Found::End => return Ok(Some(walker.follow)),
+                Found::Bad(flaw) => return Err(flaw.at(file_name(link.header.generation), walker.at)),
+            }
         }
     }
 }

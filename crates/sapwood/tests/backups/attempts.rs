@@ -297,6 +297,58 @@ fn no_removed_backup_is_taken_for_an_attempt() {
     assert_eq!(bytes(&target), kept.bytes);
 }
 
+/// The second damaged manifest was in its way for ever.
+#[test]
+fn a_removal_that_was_cut_off_is_repeated_beside_another_damaged_manifest() {
+    for fails in ["version-000001", "backup-000001"] {
+        let target = Simulated::new(2);
+        let db = filled(&Simulated::new(1), 0);
+        (0..2).for_each(|_| _ = db.backup().run(&directory(&target)).expect("a backup"));
+        for number in 1..3 {
+            target.truncate_file(&format!("backup-{number:06}"), 70).expect("cuts");
+        }
+        target.fail_nth(Filter::kinds([OperationKind::Remove]).file(fails), 1, Fault::Error, Repeat::Once);
+        backup::remove(&directory(&target), 1).expect_err("it fails");
+        assert_eq!(target.fired(), 1);
+        for number in 1..3 {
+            backup::remove(&directory(&target), number)
+                .unwrap_or_else(|error| panic!("{number} behind {fails}: {error}"));
+        }
+        assert_eq!(bytes(&target), 0);
+    }
+}
+
+/// The number was given anew, and who repeated the removal removed what had it then.
+#[test]
+fn a_removal_that_is_repeated_removes_no_backup_that_was_taken_meanwhile() {
+    let db = filled(&Simulated::new(1), 0);
+    let kinds = [OperationKind::Remove, OperationKind::Rename, OperationKind::SyncDirectory];
+    let mut failed = 0;
+    for nth in 1.. {
+        let target = Simulated::new(2);
+        (0..2).for_each(|_| _ = db.backup().run(&directory(&target)).expect("a backup"));
+        target.fail_nth(Filter::kinds(kinds), nth, Fault::Error, Repeat::Once);
+        let removed = backup::remove(&directory(&target), 2);
+        if target.fired() == 0 {
+            break;
+        }
+        failed += u64::from(removed.is_err());
+        let taken = db.backup().run(&directory(&target)).expect("a backup");
+        let again = backup::remove(&directory(&target), 2);
+        assert!(matches!(again, Ok(_) | Err(Error::NoBackup { .. })), "operation {nth}: {again:?}");
+        let left = backup::list(&directory(&target)).expect("lists");
+        assert!(taken.number == 3 && left.last() == Some(&taken), "operation {nth}: {left:?}");
+    }
+    assert!(failed > 4, "{failed} failed");
+    // Nor if nothing is left; and one mark is enough.
+    let target = Simulated::new(2);
+    for number in 1..4 {
+        assert_eq!(db.backup().run(&directory(&target)).expect("a backup").number, number);
+        backup::remove(&directory(&target), number).expect("removes");
+        assert_eq!(blobs(&target), [(format!("given-{number:06}"), 0)]);
+    }
+}
+
 /// Only the newest backup of all was compared, which was the other's.
 #[test]
 fn a_restored_copy_takes_over_what_it_was_made_of_among_backups_of_others() {

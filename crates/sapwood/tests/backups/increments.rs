@@ -230,8 +230,8 @@ fn what_no_backup_needs_any_more_is_removed() {
         .try_for_each(|name| strangers.put(name, &mut |out| out.write_all(b"hello")))
         .and_then(|()| strangers.sync())
         .expect("puts");
-    db.backup().run(&directory(&target)).expect("a backup");
-    backup::remove(&directory(&target), 1).expect("removes");
+    let taken = db.backup().run(&directory(&target)).expect("a backup");
+    backup::remove(&directory(&target), taken.number).expect("removes");
     for name in names {
         assert_eq!(target.read_file(name).expect("it is left alone"), b"hello");
     }

@@ -230,3 +230,37 @@ fn a_database_that_may_not_last_and_stays_is_told_of() {
     assert_eq!(copy.fired(), 2);
     assert!(told.as_ref().is_err_and(|words| words.contains("open the database, or empty")), "{told:?}");
 }
+
+/// What the repetition removes went before it was durable that `CURRENT`, which needs it, is gone: that came back alone.
+#[test]
+fn a_power_failure_in_a_restore_that_is_repeated_leaves_none_or_all_of_a_database() {
+    let target = Simulated::new(2);
+    let db = open(&Simulated::new(1)).expect("opens");
+    Load::new(&db, 1).and_then(|mut load| load.run(&db, 20)).expect("runs");
+    db.backup().run(&directory(&target)).expect("a backup");
+    let restored = |copy: &Simulated| Restore::from(&directory(&target)).onto(Arc::new(copy.clone()));
+    let (mut whole, mut none) = (0, 0);
+    for (nth, off, seed) in
+        (3..10).flat_map(|nth| (1..3).flat_map(move |off| (0..12).map(move |seed| (nth, off, seed))))
+    {
+        let what = format!("sync {nth} failed, power failed at {off} of the next ones, {seed}");
+        let copy = Simulated::new(seed);
+        copy.fail_nth(OperationKind::SyncDirectory, nth, Fault::Error, Repeat::Once);
+        if restored(&copy).is_ok() {
+            continue;
+        }
+        copy.clear_faults();
+        copy.fail_nth(OperationKind::SyncDirectory, off, Fault::PowerOff, Repeat::Once);
+        restored(&copy).expect_err("the power fails");
+        let copy = copy.power_loss(seed);
+        if copy.list().expect("lists").iter().any(|entry| entry.name == "CURRENT") {
+            whole += 1;
+        } else {
+            restored(&copy).unwrap_or_else(|error| panic!("{what}: {error}"));
+            none += 1;
+        }
+        let opened = open(&copy).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(hash(&opened), hash(&db), "{what}");
+    }
+    assert!(whole > 0 && none > 0, "{whole} whole, {none} not");
+}

@@ -312,37 +312,6 @@ fn other_threads_may_open_keyspaces_while_one_is_migrated() {
     assert_eq!(count.unwrap(), 10);
 }
 
-/// Each had the turn of its own name, and waited for the other's.
-#[test]
-fn migrations_that_open_each_others_keyspace_end() {
-    let db = open(&Arc::new(Simulated::new(1)));
-    for name in ["one", "two"] {
-        db.typed::<u16, u8>(name).unwrap().insert(7, 1).unwrap();
-    }
-    let (send, receive) = std::sync::mpsc::channel();
-    for (name, other) in [("one", "two"), ("two", "one")] {
-        let (db, send) = (db.clone(), send.clone());
-        std::thread::spawn(move || {
-            let inner = db.clone();
-            let old = Schema::<u16, u8>::new();
-            let new = Schema::<u32, u8>::new().version(2).migrate_from(old, move |key, value| {
-                // As it is by now.
-                if inner.typed::<u16, u8>(other).is_err() {
-                    inner.typed_with(other, Schema::<u32, u8>::new().version(2))?;
-                }
-                // Its own, as it was.
-                inner.typed::<u16, u8>(name)?;
-                Ok(Some((key.into(), value)))
-            });
-            _ = send.send(db.typed_with(name, new).map(|keyspace| keyspace.get(7)));
-        });
-    }
-    for _ in 0..2 {
-        let found = receive.recv_timeout(Duration::from_secs(60)).expect("it ends").unwrap();
-        assert_eq!(found.unwrap(), Some(1));
-    }
-}
-
 #[test]
 fn a_migration_that_panics_leaves_no_copy() {
     let db = open(&Arc::new(Simulated::new(1)));

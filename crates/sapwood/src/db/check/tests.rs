@@ -8,7 +8,7 @@ use crate::log_area::{DeltaRun, Fences, LogArea, Size};
 use crate::operation::KeyspaceId;
 use crate::storage::mapping_table::Address;
 use crate::storage::node::NodeId;
-use crate::{Compression, Database, Durability, Error, Keyspace};
+use crate::{Compression, Database, Durability, EncryptionKey, Error, Keyspace};
 use parking_lot::Mutex;
 use psync::{Access, Fault, FileId, Filter, OperationKind, PassThrough, Read, Repeat, Simulated, Volume};
 use std::sync::Arc;
@@ -174,6 +174,30 @@ fn what_cannot_be_read_hides_no_damage() {
     assert!(found.iter().any(|error| matches!(error, Error::Io(_))), "{found:?}");
 }
 
+/// Damage of the trees was found, and not told.
+#[test]
+fn a_file_beside_the_trees_that_cannot_be_read_hides_none_of_their_damage() {
+    let volume = Simulated::new(1);
+    let builder = Database::builder().memory(4 << 20).background_threads(0);
+    let builder = builder.encryption_key(EncryptionKey::generate().unwrap());
+    let db = builder.open_on(Arc::new(volume.clone())).unwrap();
+    let keyspace = db.keyspace("main").unwrap();
+    keyspace.ingest((0..20_000u32).map(|number| (number.to_be_bytes(), [7; 100]))).unwrap();
+    keyspace.insert("key", "value").unwrap();
+    assert_eq!(damage_nodes(&db, &volume, (keyspace.id(), 0), 2), 2);
+    for file in ["wal-", "manifest-", "CURRENT", "KEYS"] {
+        let before = volume.fired();
+        let reads = Filter::kinds([OperationKind::Read]).file(file);
+        volume.fail_nth(reads, 1, Fault::Error, Repeat::Sticky);
+        let told = db.check();
+        let Err(Error::Damaged { damage, left_out: 0 }) = &told else { panic!("{file}: {told:?}") };
+        let of_trees = damage.iter().filter(|error| matches!(error, Error::Corrupt { .. })).count();
+        let has_file = damage.iter().any(|error| error.to_string().contains(file));
+        assert!(of_trees == 2 && has_file && volume.fired() > before, "{file}: {damage:?}");
+        volume.clear_faults();
+    }
+}
+
 /// The record of an edit of unknown outcome was reported as damage.
 #[test]
 fn a_manifest_that_could_not_be_synced_is_no_damage() {
@@ -211,6 +235,45 @@ fn what_only_a_check_keeps_of_the_log_is_not_synced() {
     db.check().unwrap();
 }
 
+/// What was found in files before it was dropped, and those behind it were not read.
+#[test]
+fn a_log_file_that_cannot_be_read_hides_no_damage_of_others() {
+    let (volume, db, keyspace) = opened();
+    let engine = &db.handle.engine;
+    let kept = engine.commits.keep_log().unwrap();
+    let low = engine.state.load().version.wal_low;
+    for _ in 0..3 {
+        let mut batch = db.batch();
+        batch.insert(&keyspace, "key", "value");
+        batch.durability(Durability::Immediate).commit().unwrap();
+        db.flush().unwrap();
+    }
+    let name = |behind: u64| format!("wal-{:010}", low + behind);
+    for behind in [0, 2] {
+        let bytes = volume.read_file(&name(behind)).unwrap();
+        let at = bytes.windows(5).position(|window| window == b"value").expect("the record");
+        volume.flip_bit(&name(behind), at as u64, 1).unwrap();
+    }
+    let log = engine.commits.log.lock_for_test().as_mut().unwrap().wal.keep(low);
+    // The first reads are of headers, without which no file is looked at.
+    let is_told = (1..9).any(|nth| {
+        volume.fail_nth(
+            Filter::kinds([OperationKind::Read]).file(name(1)),
+            nth,
+            Fault::Error,
+            Repeat::Sticky,
+        );
+        let found = log.verify(&mut |_| Ok(()));
+        volume.clear_faults();
+        let Err(Error::Damaged { damage, .. }) = found else { return false };
+        let unreadable = damage.iter().filter(|error| matches!(error, Error::Io(_))).count();
+        (damage.len(), unreadable) == (3, 1)
+    });
+    assert!(is_told);
+    engine.commits.log.lock_for_test().as_mut().unwrap().wal.let_go();
+    drop(kept);
+}
+
 /// A wrong one would have a get look past the newest change of a key.
 #[test]
 fn wrong_hashes_and_fences_of_a_log_area_are_damage() {
@@ -228,26 +291,25 @@ fn wrong_hashes_and_fences_of_a_log_area_are_damage() {
     }
 }
 
-/// The nodes of this level, of this keyspace, and a bit flipped in each of so many of them.
-fn damage_nodes(
-    db: &Database,
-    volume: &Simulated,
-    (keyspace, level): (KeyspaceId, u8),
-    most: usize,
-) -> usize {
+/// The first key, the place and the length of each node of this level, of this keyspace.
+fn nodes(db: &Database, (keyspace, level): (KeyspaceId, u8)) -> Vec<(Vec<u8>, u64, u64)> {
     let engine = &db.handle.engine;
     let version = Arc::clone(&engine.state.load().version);
-    let is_meant = |id: NodeId, address: Address| {
-        let node = engine.pager.fetch(&version.segments, &[(id, address)], ReadMode::Verify);
-        node.is_ok_and(|node| (node[0].name().keyspace, node[0].name().level) == (keyspace, level))
-    };
-    let nodes = version.table.iter().filter(|(id, address)| is_meant(*id, *address)).take(most);
-    let flipped = nodes.map(|(_, address)| {
-        let len = address.len() as usize;
+    let meant = |(id, address): (NodeId, Address)| {
+        let node = engine.pager.fetch(&version.segments, &[(id, address)], ReadMode::Verify).ok()?;
+        let (name, len) = (node[0].name(), address.len() as usize);
         let at = version.segments.file_offset(address.position, len, version.span).expect("it has a place");
-        volume.flip_bit("data", at + len as u64 / 2, 1).expect("a bit");
-    });
-    flipped.count()
+        let first = usize::from(level > 0);
+        ((name.keyspace, name.level) == (keyspace, level))
+            .then(|| (node[0].key(first).to_vec(), at, len as u64))
+    };
+    version.table.iter().filter_map(meant).collect()
+}
+
+/// Flips a bit in each of so many nodes of this level, of this keyspace.
+fn damage_nodes(db: &Database, volume: &Simulated, of: (KeyspaceId, u8), most: usize) -> usize {
+    let nodes = nodes(db, of).into_iter().take(most);
+    nodes.map(|(_, at, len)| volume.flip_bit("data", at + len / 2, 1).expect("a bit")).count()
 }
 
 /// A thousand damaged leaves were all that was ever told, and large values were looked at where nothing else was damaged.
@@ -297,4 +359,90 @@ fn an_inner_node_that_is_damaged_says_that_there_may_be_more() {
     assert!(!told().contains("below"), "{}", told());
     assert!(damage_nodes(&db, &volume, (keyspace.id(), 1), 1) == 1);
     assert!(told().contains("in an inner node, so that nothing below it was checked"), "{}", told());
+    // As does one that cannot be read: the root.
+    volume.fail_nth(Filter::kinds([OperationKind::Read]).file("data"), 1, Fault::Error, Repeat::Sticky);
+    let error = db.check().expect_err("it cannot be read");
+    let words = error.to_string();
+    assert!(matches!(error, Error::Io(_)) && words.contains("nothing below it was checked"), "{words}");
+}
+
+/// Some bytes of the data file cannot be read.
+struct Unreadable {
+    inner: Simulated,
+    data: Mutex<Vec<FileId>>,
+    places: Mutex<Vec<(u64, u64)>>,
+}
+
+impl PassThrough for Unreadable {
+    fn inner(&self) -> &dyn Volume {
+        &self.inner
+    }
+
+    fn open(&self, name: &str, access: Access) -> psync::Result<FileId> {
+        let file = self.inner().open(name, access)?;
+        if name == "data" {
+            self.data.lock().push(file);
+        }
+        Ok(file)
+    }
+
+    fn read(&self, set: &mut [Read<'_>]) -> psync::Result<()> {
+        let (data, places) = (self.data.lock(), self.places.lock());
+        let is_in = |read: &Read<'_>, at: u64, len: u64| {
+            read.offset < at + len && at < read.offset + read.buffer.len() as u64
+        };
+        let is_bad = |read: &&mut Read<'_>| {
+            data.contains(&read.file) && places.iter().any(|(at, len)| is_in(read, *at, *len))
+        };
+        if let Some(read) = set.iter_mut().find(is_bad) {
+            let source = std::io::Error::other("a bad sector");
+            let (file, offset) = ("data".to_owned(), Some(read.offset));
+            return Err(psync::Error::Io { operation: "read", file, offset, source });
+        }
+        drop((data, places));
+        self.inner().read(set)
+    }
+}
+
+/// One chunk that could not be read, or one leaf, and nothing was told of values that lack others.
+#[test]
+fn what_cannot_be_read_hides_no_large_value_that_lacks_a_chunk() {
+    let (data, places) = (Mutex::default(), Mutex::default());
+    let volume = Arc::new(Unreadable { inner: Simulated::new(1), data, places });
+    let builder = Database::builder().memory(4 << 20).background_threads(0).leaf_len(512);
+    let builder = builder.compression(Compression::None);
+    let open = || builder.clone().open_on(Arc::clone(&volume) as Arc<dyn Volume>).unwrap();
+    let db = open();
+    let films = db.large_values("films").unwrap();
+    ["one", "three", "two"].iter().for_each(|name| films.insert(name, vec![1; 700_000]).unwrap());
+    db.flush().unwrap();
+    let version = Arc::clone(&db.handle.engine.state.load().version);
+    let found = version.trees.iter().find_map(|(id, tree)| Some((id, tree.chunks?, Arc::clone(&tree.name))));
+    let (heads, chunks, name) = found.expect("a keyspace of chunks");
+    let keyspace = Keyspace::in_version(Arc::clone(&db.handle), &version, chunks, name);
+    let records = keyspace.iter().map(|record| record.unwrap());
+    let keys: Vec<_> = records.filter(|(_, value)| value.len() > 1000).map(|(key, _)| key).collect();
+    assert_eq!(keys.len(), 18, "six of each value");
+    [2, 14].iter().for_each(|index| keyspace.remove(&keys[*index]).unwrap());
+    db.flush().unwrap();
+    drop((films, keyspace, version, db));
+    // Nothing is cached.
+    let db = open();
+    let leaves = nodes(&db, (chunks, 0));
+    let of_second = leaves.iter().filter(|(key, ..)| key[..] == keys[8][..]);
+    *volume.places.lock() = of_second.map(|(_, at, len)| (*at, *len)).collect();
+    assert_eq!(volume.places.lock().len(), 1);
+    let told = |db: &Database| match db.check() {
+        Err(Error::Damaged { damage, .. }) => damage.iter().map(Error::to_string).collect::<Vec<_>>(),
+        other => panic!("{other:?}"),
+    };
+    let lines = |told: &[String], words: &str| told.iter().filter(|line| line.contains(words)).count();
+    let found = told(&db);
+    assert_eq!((lines(&found, "chunk 2 of the value"), lines(&found, "a bad sector")), (2, 2), "{found:?}");
+    // Nor is it silent of values whose own records are damaged.
+    drop(db);
+    let db = open();
+    assert_eq!(damage_nodes(&db, &volume.inner, (heads, 0), 1), 1);
+    let found = told(&db);
+    assert_eq!(lines(&found, "large values of keyspace \"films\""), 1, "{found:?}");
 }

@@ -5,24 +5,42 @@ use crate::db::check::DAMAGE_MAX;
 use crate::db::database::Handle;
 use crate::db::keyspace::Keyspace;
 use crate::db::snapshot::Snapshot;
-use crate::error::{DATA, Error, Result};
+use crate::error::{DATA, Error, Findings, Result};
 use std::sync::Arc;
 
-/// Returns [`Error::Damaged`] if any value lacks a chunk. Reads all of them. Of values whose own records cannot be read, and those behind them
-/// in the keyspace, nothing is known here: that is damage of the trees.
+/// Returns [`Error::Damaged`] if any value lacks a chunk. Reads all of them, but those behind a record of the keyspace that cannot be read: of
+/// these only that is told.
 pub(in crate::db) fn check(handle: &Arc<Handle>) -> Result<()> {
     let snapshot = Snapshot::new(Arc::clone(handle));
     let version = Arc::clone(&handle.engine.state.load().version);
-    let (mut damage, mut left_out) = (Vec::new(), 0);
+    let mut found = Findings::new(DAMAGE_MAX);
     for (id, tree) in version.trees.iter() {
         let Some(chunks) = tree.chunks else { continue };
         let opened = |id| Keyspace::in_version(Arc::clone(handle), &version, id, Arc::clone(&tree.name));
         let (heads, chunks) = (opened(id), opened(chunks));
+        let mut last = None;
         for record in snapshot.iter(&heads) {
             let (key, stored) = match record {
-                Err(error) if error.is_damage() => break,
-                record => record?,
+                Ok(record) => record,
+                Err(error) if error.is_damage() => {
+                    let behind = last.map_or_else(String::new, |key| format!(", behind that of {key:?}"));
+                    let what = format!("large values of keyspace {:?}{behind}", tree.name);
+                    let expected = "records that can be read";
+                    found.note(Error::corrupt(
+                        DATA,
+                        0,
+                        what,
+                        expected,
+                        "damage, so that no value was looked at",
+                    ));
+                    break;
+                }
+                Err(error) => {
+                    found.note(error);
+                    break;
+                }
             };
+            last = Some(key.clone());
             let wrong = |chunk: &str, found| {
                 let what = format!("{chunk} of the value of {key:?} in keyspace {:?}", tree.name);
                 Error::corrupt(DATA, 0, what, "a whole chunk", found)
@@ -31,17 +49,12 @@ pub(in crate::db) fn check(handle: &Arc<Handle>) -> Result<()> {
                 Ok(Ok(None)) => continue,
                 Ok(Ok(Some(number))) => wrong(&format!("chunk {number}"), "none"),
                 Ok(Err(error)) if error.is_damage() => wrong("a chunk", "one that is damaged"),
-                Ok(Err(error)) => return Err(error),
-                Err(error) => error,
+                Ok(Err(error)) | Err(error) => error,
             };
-            if damage.len() < DAMAGE_MAX {
-                damage.push(error);
-            } else {
-                left_out += 1;
-            }
+            found.note(error);
         }
     }
-    if damage.is_empty() { Ok(()) } else { Err(Error::Damaged { damage, left_out }) }
+    found.into_result()
 }
 
 /// The number of the first chunk of a value that is not there as a whole.

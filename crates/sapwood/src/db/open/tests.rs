@@ -529,3 +529,27 @@ fn flushes_of_an_opening_write_where_those_before_have_freed_space() {
     assert!(keyspace.iter().all(|record| record.unwrap().1 == value(8)));
     assert_eq!(keyspace.iter().count(), 1200);
 }
+
+/// It advised to remove records where there was no database yet: at the lock.
+#[test]
+fn a_full_disk_on_which_no_database_is_yet_asks_for_no_records() {
+    let mut told = 0;
+    let lock = (Filter::from(OperationKind::Lock), 1);
+    for (filter, nth) in [lock].into_iter().chain((1..).map(|nth| (Filter::changes(), nth))) {
+        let volume = Simulated::new(1);
+        volume.fail_nth(filter, nth, Fault::NoSpace, Repeat::Once);
+        let opened = options(4 << 20, 0).open_on(Arc::new(volume.clone())).map(drop);
+        if volume.fired() == 0 {
+            break;
+        }
+        let is_there = volume.list().unwrap().iter().any(|entry| entry.name == current::FILE);
+        if let Err(error) = opened
+            && error.is_disk_full()
+            && !is_there
+        {
+            assert!(error.to_string().contains("there is no database yet"), "operation {nth}: {error}");
+            told += 1;
+        }
+    }
+    assert!(told > 5, "{told} told");
+}

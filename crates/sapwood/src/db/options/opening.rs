@@ -3,6 +3,7 @@
 use super::Builder;
 use crate::db::database::Database;
 use crate::error::{Error, Result};
+use crate::version::current;
 use psync::{Disk, DiskOptions, Volume};
 use std::path::Path;
 use std::sync::Arc;
@@ -47,7 +48,10 @@ impl Builder {
         let Self { pio_max, busy_wait, io_timeout, .. } = *self;
         let options = DiskOptions { pio_max, create, busy_wait, io_timeout, ..DiskOptions::default() };
         let disk = Disk::open(path, options);
-        let disk = disk.map_err(|error| Error::of_opening(error, &path.display().to_string()))?;
+        let disk = disk.map_err(|error| {
+            let error = Error::of_opening(error, &path.display().to_string());
+            if path.join(current::FILE).exists() { error } else { error.of_none() }
+        })?;
         Database::open_with(Arc::new(disk), self)
     }
 

@@ -1,7 +1,7 @@
 //! What only shows with little memory: several passes over the data file.
 
-use crate::{Database, Keyspace};
-use psync::{Access, FileId, Lock, LockKind, PassThrough, Simulated, Volume};
+use crate::{Database, EncryptionKey, Keyspace};
+use psync::{Access, Fault, FileId, Filter, Lock, LockKind, PassThrough, Repeat, Simulated, Volume};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -107,4 +107,33 @@ fn the_manifest_is_read_behind_the_lock() {
         .expect("repairs");
     let noted = noted.1.lock().expect("one at a time");
     assert_eq!(noted.first().map(String::as_str), Some("lock"), "{noted:?}");
+}
+
+/// The first steps advised to open again what was not there, and to remove records of it.
+#[test]
+fn no_error_of_a_repair_takes_the_new_database_for_one_that_is_there() {
+    let old: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+    let key = EncryptionKey::generate().expect("random bytes");
+    let builder = Database::builder().memory(4 << 20).background_threads(0).encryption_key(key.clone());
+    let db = builder.open_on(Arc::clone(&old)).expect("opens");
+    db.keyspace("main").expect("a keyspace").insert("key", "value").expect("inserts");
+    db.close().expect("closes");
+    for fault in [Fault::Error, Fault::NoSpace] {
+        let mut failed = 0;
+        for nth in 1.. {
+            let new = Simulated::new(2);
+            new.fail_nth(Filter::any(), nth, fault, Repeat::Once);
+            let repair = Repair::of_volume(Arc::clone(&old)).encryption_key(key.clone());
+            let told = repair.onto(Arc::new(new.clone())).map(drop).map_err(|error| error.to_string());
+            if new.fired() == 0 {
+                break;
+            }
+            if let Err(words) = told {
+                let is_wrong = words.contains("reopen") || words.contains("removing records");
+                assert!(!is_wrong, "{fault:?} at operation {nth}: {words}");
+                failed += 1;
+            }
+        }
+        assert!(failed > 10, "{failed} failed");
+    }
 }
