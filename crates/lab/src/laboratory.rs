@@ -87,13 +87,13 @@ impl Laboratory {
 
     /// The file on the disk that most experiments share, fully written.
     pub(crate) fn disk_ground(&self) -> Result<Ground> {
-        Ok(Ground::lay(self.disk()?, 0, self.disk_bytes)?)
+        Ground::lay(self.disk()?, 0, self.disk_bytes)
     }
 
     /// `count` files on the disk that have the length of the shared one together.
     pub(crate) fn disk_grounds(&self, count: usize) -> Result<Vec<Ground>> {
         let len = (self.disk_bytes / count as u64).next_multiple_of(MIB);
-        (1..=count).map(|number| Ok(Ground::lay(self.disk()?, number, len)?)).collect()
+        (1..=count).map(|number| Ground::lay(self.disk()?, number, len)).collect()
     }
 
     /// What parameters say of a device's files.

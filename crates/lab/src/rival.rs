@@ -5,6 +5,7 @@
 //! 2. A worker process ends when its parent does: it lives on its standard input.
 
 use crate::failure::{Failure, Result};
+use crate::interrupt;
 use crate::quantity::{Lapse, Wall};
 use crate::row::Row;
 use crate::usage::Usage;
@@ -104,6 +105,9 @@ fn work(
         let offset = rng.random_range(0..slots) * BYTES as u64;
         let write = job.mixed && rng.random_bool(0.5);
         answer = answer.and_then(|file| {
+            if interrupt::pressed() {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
             gate.pass(write, || {
                 if write { write_at(&file, &buffer, offset) } else { read_at(&file, &mut buffer, offset) }
             })?;
@@ -166,6 +170,9 @@ fn total(jobs: &[Job]) -> u64 {
 }
 
 fn failed(jobs: &[Job], error: &io::Error) -> Failure {
+    if interrupt::pressed() {
+        return Failure::Interrupted;
+    }
     let path = jobs.first().map(|job| job.path.display().to_string()).unwrap_or_default();
     Failure::Io(format!("a worker on {path}: {error}"))
 }

@@ -57,7 +57,7 @@ pub trait Stage {
     ///
     /// # Errors
     /// Those of `work`.
-    fn time(&self, work: impl FnOnce() -> psync::Result<()>) -> psync::Result<Lapse<Self::Clock>> {
+    fn time<E>(&self, work: impl FnOnce() -> Result<(), E>) -> Result<Lapse<Self::Clock>, E> {
         let began = self.now();
         work()?;
         Ok(Lapse::from(self.now() - began))

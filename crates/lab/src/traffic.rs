@@ -5,6 +5,8 @@
 //! 2. A traffic's time runs from before its first set until its last set is done; making up places is in it, as it is
 //!    in any program, but costs no simulated time.
 
+use crate::failure::{Failure, Result};
+use crate::interrupt;
 use crate::quantity::Lapse;
 use crate::row::Row;
 use crate::stage::{Ground, Stage};
@@ -72,8 +74,8 @@ impl Traffic {
     /// Sends it to one file, or in turn to several: the n-th request of a set to the n-th file, round.
     ///
     /// # Errors
-    /// The volume's.
-    pub fn send<S: Stage>(&self, stage: &S, grounds: &[Ground], seed: u64) -> psync::Result<Sent<S>> {
+    /// The volume's; [`Failure::Interrupted`] after Ctrl-C.
+    pub fn send<S: Stage>(&self, stage: &S, grounds: &[Ground], seed: u64) -> Result<Sent<S>> {
         if self.flow == Flow::KeptFull {
             return self.keep_full(stage, grounds, seed);
         }
@@ -85,14 +87,15 @@ impl Traffic {
         let slots = grounds.iter().map(|ground| ground.len / self.bytes as u64).min().unwrap_or(0);
         if slots < self.depth as u64 {
             let what = format!("{} requests of {} bytes do not fit into the file", self.depth, self.bytes);
-            return Err(psync::Error::Invalid(what));
+            return Err(psync::Error::Invalid(what).into());
         }
         let mut next = rng.random_range(0..slots);
         let sets = self.requests.div_ceil(self.depth as u64);
         let sets = if self.mix == Mix::Grouped { sets.next_multiple_of(2) } else { sets };
         let mut places: Vec<u64> = Vec::with_capacity(self.depth);
-        let elapsed = stage.time(|| {
+        let elapsed = stage.time(|| -> Result<()> {
             for set in 0..sets {
+                go_on()?;
                 places.clear();
                 while places.len() < self.depth {
                     let slot = match self.places {
@@ -144,6 +147,11 @@ impl Traffic {
     }
 }
 
+/// A point of many requests takes longer than the program may go on after Ctrl-C.
+fn go_on() -> Result<()> {
+    if interrupt::pressed() { Err(Failure::Interrupted) } else { Ok(()) }
+}
+
 fn mingle<S: Stage>(
     stage: &S,
     grounds: &[Ground],
@@ -170,18 +178,19 @@ const STREAM: u64 = 8192;
 
 impl Traffic {
     /// As [`Traffic::send`], to the first ground.
-    fn keep_full<S: Stage>(&self, stage: &S, grounds: &[Ground], seed: u64) -> psync::Result<Sent<S>> {
+    fn keep_full<S: Stage>(&self, stage: &S, grounds: &[Ground], seed: u64) -> Result<Sent<S>> {
         let slots = grounds.first().map_or(0, |ground| ground.len / self.bytes as u64);
         let part = self.requests.min(STREAM);
         if slots < 2 * part {
-            return Err(psync::Error::Invalid("a full queue needs a file of some size".into()));
+            return Err(psync::Error::Invalid("a full queue needs a file of some size".into()).into());
         }
         let mut rng = StdRng::seed_from_u64(seed);
         let mut buffers: Vec<_> = (0..part).map(|_| AlignedBuffer::new(self.bytes)).collect();
         let file = grounds[0].file;
         let (mut sent, first) = (0, rng.random_range(0..slots));
-        let elapsed = stage.time(|| {
+        let elapsed = stage.time(|| -> Result<()> {
             while sent < self.requests {
+                go_on()?;
                 let part = (self.requests - sent).min(STREAM);
                 let places = match self.places {
                     Places::Sequential => (0..part).map(|index| (first + sent + index) % slots).collect(),

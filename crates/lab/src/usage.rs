@@ -62,15 +62,15 @@ mod tests {
     fn work_and_waiting_are_counted() {
         let before = Usage::so_far();
         let began = std::time::Instant::now();
-        let mut sum = 0_u64;
-        while began.elapsed() < std::time::Duration::from_millis(60) {
-            sum = std::hint::black_box(sum + 1);
+        // Others may have the processor for most of that time.
+        while Usage::since(before).unwrap().cpu_us < 10_000 {
+            assert!(began.elapsed() < std::time::Duration::from_secs(60), "no processor time is counted");
+            std::hint::spin_loop();
         }
         for _ in 0..5 {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
         let usage = Usage::since(before).unwrap();
         assert!(usage.switches >= 5, "{usage:?}");
-        assert!(usage.cpu_us >= 10_000, "{usage:?}");
     }
 }

@@ -81,10 +81,14 @@ fn pio_transactions_of_many_threads() {
             let (tree, over) = (&tree, &over);
             move || {
                 let mut seen = 0;
-                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                loop {
+                    // Once more when all is written: on a busy machine it may not have come to look before.
+                    let is_last = over.load(std::sync::atomic::Ordering::Relaxed);
                     seen += see_pairs(tree);
+                    if is_last {
+                        return seen;
+                    }
                 }
-                seen
             }
         });
         let done = threads.into_iter().map(|thread| thread.join().expect("no panic")).collect();

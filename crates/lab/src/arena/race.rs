@@ -490,6 +490,7 @@ mod tests {
             progress: &Progress::new("a test"),
         };
         if !turn.fence.holds() {
+            println!("skipped: {}", turn.fence.about());
             return;
         }
         let mut runs = Vec::new();

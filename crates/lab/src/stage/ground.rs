@@ -3,6 +3,8 @@
 
 use super::Stage;
 use super::disk::DATA;
+use crate::failure::{Failure, Result};
+use crate::interrupt;
 use psync::{Access, AlignedBuffer, Device, FileId, Volume, Write};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -26,8 +28,8 @@ impl Ground {
     /// Lays ground number `number` of `len` bytes, or takes it as it is if it was laid before.
     ///
     /// # Errors
-    /// The volume's.
-    pub fn lay<S: Stage>(stage: &S, number: usize, len: u64) -> psync::Result<Self> {
+    /// The volume's; [`Failure::Interrupted`] after Ctrl-C.
+    pub fn lay<S: Stage>(stage: &S, number: usize, len: u64) -> Result<Self> {
         let name = format!("{DATA}-{number}-{len}");
         let there = stage.volume().list()?.iter().any(|entry| entry.name == name && entry.len == len);
         let access = Access { write: true, create: true, direct: true, ..Access::default() };
@@ -37,6 +39,9 @@ impl Ground {
             StdRng::seed_from_u64(number as u64).fill(&mut noise[..]);
             let mut offset = 0;
             while offset < len {
+                if interrupt::pressed() {
+                    return Err(Failure::Interrupted);
+                }
                 let places = (0..SET as u64).map(|index| offset + index * CHUNK as u64);
                 let set: Vec<_> = places
                     .take_while(|place| *place < len)

@@ -99,6 +99,7 @@ fn workers_run_as_threads_and_as_processes() {
     assert!(series(&records[1]).contains(&"two psync callers".to_owned()));
     assert!(series(&records[3]).contains(&"ordered, processes".to_owned()));
     let Measured::Wall(rows) = &records[3].measured else { unreachable!() };
-    let processes = rows.0.iter().filter(|row| row.series == "reads, processes");
-    assert!(processes.map(|row| row.count("context_switches")).all(|count| count > 0.0));
+    let processes: Vec<_> = rows.0.iter().filter(|row| row.series == "reads, processes").collect();
+    assert!(!processes.is_empty());
+    assert!(processes.iter().map(|row| row.count("context_switches")).all(|count| count > 0.0));
 }
