@@ -302,7 +302,7 @@ mod tests {
         std::thread::scope(|scope| {
             let log = engine.commits.log.lock_for_test();
             let sync = scope.spawn(|| engine.commits.sync());
-            while !engine.commits.queues.durable.inner.lock().has_leader {
+            while !engine.commits.queues.durable.inner.lock().has_leader && !sync.is_finished() {
                 std::thread::yield_now();
             }
             std::thread::sleep(Duration::from_millis(50));

@@ -209,8 +209,9 @@ impl Range {
             return Err(error);
         }
         if self.is_begun && direction == Direction::Down {
-            // What was read for its beginning stands in the way of leaving its end.
-            self.is_begun = self.front.take_if(|front| front.last_key().is_none()).is_none();
+            // What was read for its beginning stands in the way of leaving its end, and it is none of those that are used as they were begun.
+            self.front.take_if(|front| front.last_key().is_none());
+            self.is_begun = self.left > 0 || self.front.is_some();
         }
         self.open_end(direction);
         let end = if direction == Direction::Up { &mut self.front } else { &mut self.back };

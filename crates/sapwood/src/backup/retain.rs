@@ -235,6 +235,8 @@ pub fn remove(target: &dyn Target, number: u64) -> Result<Removed> {
     let mut backups = listing.backups();
     // Without a manifest it is an attempt, or what a removal has left.
     let is_backup = backups.remove(&number);
+    // Whatever attempts have left above it: that may go with it.
+    let is_newest = backups.last().is_none_or(|last| *last < number);
     let mut own = [BlobName::Manifest(number), BlobName::Version(number)];
     let mut unnamed = Unnamed { blobs: listing.blobs.keys().copied().collect(), ..Unnamed::default() };
     let read = backups.into_iter().try_for_each(|other| -> Result<()> {
@@ -259,7 +261,7 @@ pub fn remove(target: &dyn Target, number: u64) -> Result<Removed> {
     if !unnamed.blobs.iter().any(is_of_it) {
         return Err(none());
     }
-    if number > listing.marked && number + 1 == listing.next_number() {
+    if number > listing.marked && is_newest {
         mark_given(target, number, listing.marked)?;
     }
     let mut removed = Removed::default();
@@ -275,7 +277,7 @@ pub fn remove(target: &dyn Target, number: u64) -> Result<Removed> {
     Ok(removed)
 }
 
-/// Leaves a mark that this number, the highest, was given, in place of the one before (0: there is none).
+/// Leaves a mark that this number, above those of all backups, was given, in place of the one before (0: there is none).
 fn mark_given(target: &dyn Target, number: u64, before: u64) -> Result<()> {
     let name = mark(number);
     match target.put(&name, &mut |_| Ok(())).and_then(|()| target.sync()) {

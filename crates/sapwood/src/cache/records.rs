@@ -544,9 +544,8 @@ mod tests {
     fn readers_come_in_while_ranges_are_removed() {
         const RECORDS: u64 = 20_000;
         // This thread may sleep before it counts, but not each time.
-        let waited: Vec<_> = (0..5).map(|_| removed_before_a_reader_came_in(RECORDS as u32)).collect();
-        let least = *waited.iter().min().unwrap();
-        assert!(least < RECORDS / 4, "a reader waited for {waited:?} of {RECORDS} records");
+        let is_early = |_| removed_before_a_reader_came_in(RECORDS as u32) < RECORDS / 4;
+        assert!((0..5).any(is_early), "a reader waits for most of {RECORDS} records");
     }
 
     /// How many of so many records are looked at while a reader waits behind a change of the capacity.
@@ -555,12 +554,14 @@ mod tests {
         cache.set_capacity(8 << 20);
         (0..records)
             .for_each(|number| assert_ne!(cache.put(0, KS, &key(number), &[1; 100]), KeepOutcome::No));
-        let looked_at = AtomicU64::new(0);
+        let (looked_at, is_in) = (AtomicU64::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 cache.remove_all(|_, _| {
                     // A search for the ranges of a key takes some time.
-                    std::thread::sleep(Duration::from_micros(20));
+                    if !is_in.load(Ordering::Relaxed) {
+                        std::thread::sleep(Duration::from_micros(20));
+                    }
                     looked_at.fetch_add(1, Ordering::SeqCst);
                     false
                 });
@@ -570,6 +571,7 @@ mod tests {
             }
             cache.set_capacity((8 << 20) + BUCKET as u64);
             cache.get(0, KS, &key(1));
+            is_in.store(true, Ordering::Relaxed);
             looked_at.load(Ordering::SeqCst)
         })
     }

@@ -84,8 +84,9 @@ fn commits_that_need_no_sync_do_not_wait_for_one() {
     for durable in 0..10 {
         volume.is_held.store(true, SeqCst);
         std::thread::scope(|scope| {
-            scope.spawn(|| put(&db, &keyspace, "durable", durable, Durability::Immediate));
+            let commit = scope.spawn(|| put(&db, &keyspace, "durable", durable, Durability::Immediate));
             while volume.held.load(SeqCst) == 0 {
+                assert!(!commit.is_finished(), "it was not synced");
                 std::thread::yield_now();
             }
             for durability in [Durability::None, Durability::Buffered].into_iter().cycle().take(30) {
@@ -190,7 +191,7 @@ fn whoever_waits_for_the_log_gets_it_beside_one_durable_thread() {
     let (db, keyspace) = open(&volume);
     volume.millis.store(3, SeqCst);
     let (over, durable) = (AtomicBool::new(false), AtomicU64::new(0));
-    let mut all = [0; 2];
+    let mut passed_by = [const { Vec::new() }; 2];
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(SeqCst) {
@@ -201,16 +202,18 @@ fn whoever_waits_for_the_log_gets_it_beside_one_durable_thread() {
         for turn in 0..40 {
             let before = durable.load(SeqCst);
             put(&db, &keyspace, "same", turn, Durability::Buffered);
-            all[0] += durable.load(SeqCst) - before;
+            passed_by[0].push(durable.load(SeqCst) - before);
             let before = durable.load(SeqCst);
             db.flush().expect("flushes");
-            all[1] += durable.load(SeqCst) - before;
+            passed_by[1].push(durable.load(SeqCst) - before);
         }
         over.store(true, SeqCst);
     });
-    // The thread may sleep before it waits, and before it counts.
-    println!("{all:?} durable commits went before");
-    assert!(all.iter().all(|all| *all < 900), "{all:?} durable commits went before, of 40 each");
+    for passed_by in &mut passed_by {
+        passed_by.sort_unstable();
+        // The thread may sleep before it waits, and before it counts: but not each time.
+        assert!(passed_by[37] < 100, "{passed_by:?} durable commits went before");
+    }
 }
 
 #[test]

@@ -545,10 +545,13 @@ fn a_thread_that_works_in_portions_lets_others_have_the_writer() {
         });
         let passed_by = (0..5).map(|_| {
             let before = begun.load(SeqCst);
-            while begun.load(SeqCst) == before {
+            while begun.load(SeqCst) == before && before < PORTIONS {
                 std::thread::yield_now();
             }
             let before = begun.load(SeqCst);
+            if before >= PORTIONS {
+                return PORTIONS;
+            }
             drop(engine.writer().lock_in_turn());
             begun.load(SeqCst) - before
         });
