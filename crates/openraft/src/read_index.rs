@@ -80,13 +80,18 @@ async fn confirm_all<C: RaftTypeConfig>(
     raft: Raft<C>,
     mut waiting: mpsc::Receiver<oneshot::Sender<Round<C>>>,
 ) {
-    let mut readers = Vec::new();
+    let (mut readers, mut metrics) = (Vec::new(), raft.metrics());
     while let Some(first) = waiting.recv().await {
         readers.push(first);
         while let Ok(more) = waiting.try_recv() {
             readers.push(more);
         }
-        let round = raft.get_read_log_id().await.map(|(read_index, _)| read_index);
+        // A round that has begun is not ended when the node stops, but a heartbeat later.
+        let round = tokio::select! {
+            biased;
+            round = raft.get_read_log_id() => round.map(|(read_index, _)| read_index),
+            _ = metrics.wait_for(|now| now.running_state.is_err()) => Err(RaftError::Fatal(Fatal::Stopped)),
+        };
         // Whoever has gone does not need it.
         readers.drain(..).for_each(|reader| drop(reader.send(round.clone())));
     }

@@ -100,9 +100,10 @@ impl Cluster {
         let wires =
             Wires { nodes: Arc::default(), empty: Arc::default(), gate: Arc::new(Semaphore::new(1000)) };
         let config = Config {
-            heartbeat_interval: 50_000,
-            election_timeout_min: 100_000,
-            election_timeout_max: 200_000,
+            // Longer than PATIENCE: nothing that a heartbeat ends is taken for what ends by itself.
+            heartbeat_interval: 500_000,
+            election_timeout_min: 1_000_000,
+            election_timeout_max: 2_000_000,
             ..Config::default()
         };
         let config = Arc::new(config.validate().expect("a configuration"));
@@ -122,11 +123,7 @@ impl Cluster {
         let (leader, state) = first.expect("there is a node");
         let nodes: BTreeMap<u64, BasicNode> = (1..=count).map(|id| (id, BasicNode::default())).collect();
         leader.initialize(nodes).await.expect("begins");
-        leader
-            .wait(Some(Duration::from_secs(10)))
-            .current_leader(1, "the first leads")
-            .await
-            .expect("in time");
+        leader.wait(Some(PATIENCE)).current_leader(1, "the first leads").await.expect("in time");
         leader.client_write(vec![]).await.expect("its term has begun");
         Self { wires, leader, state, _directories: directories }
     }
@@ -162,6 +159,23 @@ async fn ask<F: Future>(all: &mut [Pin<Box<F>>]) {
         Poll::Ready(())
     })
     .await;
+}
+
+/// Waits until the second node was told of the last commit: no message of that is sent any more.
+async fn other_knows(cluster: &Cluster) {
+    let last = committed(&cluster.leader).await;
+    let other = cluster.wires.nodes.lock().expect("not poisoned").get(&2).cloned().expect("there are two");
+    let applied = other.wait(Some(PATIENCE)).applied_index_at_least(Some(last), "all of it").await;
+    applied.expect("in time");
+}
+
+/// Waits until more messages without entries were sent.
+async fn round_begins(cluster: &Cluster, begun: u64) {
+    let begin = Instant::now();
+    while cluster.wires.empty.load(SeqCst) == begun {
+        assert!(begin.elapsed() < PATIENCE, "no round begins");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
 }
 
 /// Entries behind the one with that index.
@@ -258,21 +272,13 @@ async fn reads_share_a_round_but_none_that_began_before_them() {
     let reads = ReadIndex::new(&cluster.leader);
     let confirm = |count: usize| (0..count).map(|_| Box::pin(reads.confirm())).collect::<Vec<_>>();
     let empty = || cluster.wires.empty.load(SeqCst);
-    // What tells the other node of the last commit is sent.
-    let last = committed(&cluster.leader).await;
-    let other = cluster.wires.nodes.lock().expect("not poisoned").get(&2).cloned().expect("there are two");
-    let applied = other.wait(Some(PATIENCE)).applied_index_at_least(Some(last), "all of it").await;
-    applied.expect("in time");
+    other_knows(&cluster).await;
     // A round is under way, and cannot end.
     let begun = empty();
     let closed = cluster.wires.gate.acquire_many(1000).await.expect("it is never closed");
     let mut first = confirm(1);
     ask(&mut first).await;
-    let begin = Instant::now();
-    while empty() == begun {
-        assert!(begin.elapsed() < PATIENCE, "no round begins");
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    round_begins(&cluster, begun).await;
     let mut later = confirm(30);
     ask(&mut later).await;
     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -327,10 +333,11 @@ async fn nothing_waits_for_a_node_that_has_stopped() {
     let cluster = Cluster::new(2).await;
     let (writer, reads) = (writer(&cluster.leader, KvCommand::BYTES_MAX), ReadIndex::new(&cluster.leader));
     let write = || Box::pin(writer.write(KvCommand::put("fram", "1892")));
-    // Two are proposed, and one waits for that.
+    other_knows(&cluster).await;
+    // Two are proposed, and one waits for that; a round of reads is under way, and one waits for that.
     let closed = cluster.wires.gate.acquire_many(1000).await.expect("it is never closed");
     let before = committed(&cluster.leader).await;
-    let (mut writes, mut confirms) = (Vec::new(), [Box::pin(reads.confirm())]);
+    let (mut writes, mut confirms) = (Vec::new(), vec![Box::pin(reads.confirm())]);
     for place in 0..3 {
         let mut asked = [write()];
         ask(&mut asked).await;
@@ -339,13 +346,18 @@ async fn nothing_waits_for_a_node_that_has_stopped() {
         }
         writes.extend(asked);
     }
+    let begun = cluster.wires.empty.load(SeqCst);
+    ask(&mut confirms).await;
+    round_begins(&cluster, begun).await;
+    confirms.push(Box::pin(reads.confirm()));
     ask(&mut confirms).await;
     cluster.leader.shutdown().await.expect("stops");
     writes.push(write());
+    confirms.push(Box::pin(reads.confirm()));
     for write in writes {
         assert!(tokio::time::timeout(PATIENCE, write).await.expect("in time").is_err());
     }
-    for confirm in confirms.into_iter().chain([Box::pin(reads.confirm())]) {
+    for confirm in confirms {
         assert!(tokio::time::timeout(PATIENCE, confirm).await.expect("in time").is_err());
     }
     drop(closed);

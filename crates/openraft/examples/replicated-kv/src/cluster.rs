@@ -10,7 +10,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use openraft::error::{ChangeMembershipError, ClientWriteError, RaftError};
-use openraft::{BasicNode, ChangeMembers, LogId, Membership, ServerState, StoredMembership};
+use openraft::{BasicNode, ChangeMembers, LogId, Membership, RaftMetrics, ServerState, StoredMembership};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -217,8 +217,20 @@ pub async fn add(State(node): State<Arc<Node>>, Path(id): Path<u64>, address: St
 /// Members are those of the last entry that says so, which another leader may take back until it is committed: waits for that.
 async fn are_committed(node: &Node, members: &StoredMembership<u64, BasicNode>) -> Result<(), Failure> {
     let index = members.log_id().map(|id| id.index);
-    let committed = node.raft.wait(Some(PATIENCE)).applied_index_at_least(index, "members").await;
-    committed.map(drop).map_err(|_| Failure::late("no majority has confirmed it in time"))
+    let applied = node.raft.wait(Some(PATIENCE)).applied_index_at_least(index, "members").await;
+    let applied = applied.map_err(|_| Failure::late("no majority has confirmed it in time"))?;
+    are_still(members, &applied)
+}
+
+/// Whether they are the members when what is at their place of the log is applied: that may be an entry of another leader.
+fn are_still(
+    members: &StoredMembership<u64, BasicNode>,
+    applied: &RaftMetrics<u64, BasicNode>,
+) -> Result<(), Failure> {
+    if applied.membership_config.log_id() == members.log_id() {
+        return Ok(());
+    }
+    Err(Failure::unknown("members have changed meanwhile"))
 }
 
 /// Goes on with a change also if whoever has asked for it is gone: half of it would stay.
@@ -378,6 +390,7 @@ pub async fn faults(State(node): State<Arc<Node>>, Json(lost): Json<Lost>) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
+    use openraft::CommittedLeaderId;
     use openraft::error::{EmptyMembership, Fatal, ForwardToLeader, InProgress, LearnerNotFound};
 
     /// Another node may still have it, and commit it.
@@ -399,5 +412,23 @@ mod tests {
         // It was none of the kind that it was when this was asked for.
         assert_eq!(impossible(LearnerNotFound { node_id: 4 }.into()).status, StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(impossible(EmptyMembership {}.into()).status, StatusCode::CONFLICT);
+    }
+
+    /// The index alone said that they are committed, be it another entry.
+    #[test]
+    fn members_that_another_leader_has_taken_back_are_not_committed() {
+        let members = |term, index| {
+            let id = LogId::new(CommittedLeaderId::new(term, 1), index);
+            StoredMembership::new(Some(id), Membership::from(BTreeMap::from([(1, BasicNode::default())])))
+        };
+        let mut applied = RaftMetrics::<u64, BasicNode>::new_initial(1);
+        let mut status = |now, was| {
+            applied.membership_config = Arc::new(now);
+            are_still(&was, &applied).err().map(|failure| failure.status)
+        };
+        assert_eq!(status(members(1, 20), members(1, 20)), None);
+        for now in [members(1, 7), members(2, 20), members(2, 21)] {
+            assert_eq!(status(now, members(1, 20)), Some(StatusCode::SERVICE_UNAVAILABLE));
+        }
     }
 }

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// Reaches the other nodes.
 #[derive(Clone)]
@@ -34,12 +34,43 @@ pub struct Network {
     pub rounds: Rounds,
 }
 
-/// Messages of rounds of reads that may be under way to a node, at most: more than there are while it answers. Each has a connection of its
-/// own, and one that is not answered keeps it for a heartbeat, while the rounds that others answer follow one another.
+/// Messages of rounds of reads that may be under way to a node, at most. Each has a connection of its own, and one that is not answered keeps it
+/// for a heartbeat, while the rounds that others answer follow one another: to a node that is slower than they are, there would be as many
+/// as they answer meanwhile. Some, so that a new round reaches a node that answers before its answer to an old one is there.
 const ROUNDS_MAX: usize = 16;
 
 /// Places for messages of rounds of reads, by the node that they go to.
-pub type Rounds = Arc<Mutex<BTreeMap<u64, Arc<Semaphore>>>>;
+pub type Rounds = Arc<Mutex<BTreeMap<u64, Arc<Places>>>>;
+
+/// Places for messages of rounds of reads to a node.
+pub struct Places {
+    free: Arc<Semaphore>,
+    /// The message that waits for a place, which ends when this goes. A newer one takes its place: all reads share
+    /// one `ReadIndex`, whose rounds follow one another, so that of the older has ended, and openraft does not look at its message any more.
+    waiting: Mutex<Option<oneshot::Sender<()>>>,
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Self { free: Arc::new(Semaphore::new(ROUNDS_MAX)), waiting: Mutex::default() }
+    }
+}
+
+impl Places {
+    /// A place, or none if a newer message waits for one.
+    async fn place(&self) -> Option<OwnedSemaphorePermit> {
+        if let Ok(place) = Arc::clone(&self.free).try_acquire_owned() {
+            return Some(place);
+        }
+        let (waiting, newer) = oneshot::channel();
+        *self.waiting.lock() = Some(waiting);
+        tokio::select! {
+            biased;
+            place = Arc::clone(&self.free).acquire_owned() => place.ok(),
+            _ = newer => None,
+        }
+    }
+}
 
 /// How long to wait for a node to say which one it is.
 const INTRODUCTION: Duration = Duration::from_secs(1);
@@ -145,11 +176,9 @@ impl RaftNetworkFactory<KvBatchConfig> for Network {
 type Answer<T, E = openraft::error::Infallible> = Result<T, RPCError<u64, BasicNode, RaftError<u64, E>>>;
 
 impl Peer {
-    /// A place for a message of a round of reads.
-    fn place(&self) -> Option<OwnedSemaphorePermit> {
-        let places = || Arc::new(Semaphore::new(ROUNDS_MAX));
-        let places = Arc::clone(self.network.rounds.lock().entry(self.id).or_insert_with(places));
-        places.try_acquire_owned().ok()
+    /// Those for messages of rounds of reads to this node.
+    fn places(&self) -> Arc<Places> {
+        Arc::clone(self.network.rounds.lock().entry(self.id).or_default())
     }
 
     async fn call<Q, A, E>(&self, path: &str, request: &Q, time: Duration) -> Answer<A, E>
@@ -203,12 +232,14 @@ impl RaftNetwork<KvBatchConfig> for Peer {
         option: RPCOption,
     ) -> Answer<AppendEntriesResponse<u64>> {
         let is_of_a_round = !std::mem::replace(&mut self.is_used, true) && request.entries.is_empty();
-        let _place = match is_of_a_round.then(|| self.place()) {
-            Some(None) => {
-                let reason = AnyError::error("earlier rounds of reads are not answered yet");
-                return Err(Unreachable::new(&reason).into());
-            }
-            place => place,
+        let refused = || {
+            let reason =
+                AnyError::error("earlier rounds of reads are not answered yet, and a later one began");
+            Unreachable::new(&reason)
+        };
+        let _place = match is_of_a_round {
+            true => Some(self.places().place().await.ok_or_else(refused)?),
+            false => None,
         };
         self.call("/raft/append", &request, option.hard_ttl()).await
     }
@@ -236,6 +267,7 @@ mod tests {
     use sapwood::Database;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
+    use tokio::task::JoinHandle;
 
     #[test]
     fn nodes_join_that_have_nothing_and_will_have_the_number() {
@@ -279,6 +311,36 @@ mod tests {
         }
     }
 
+    /// A message of a round of reads, or of replication, which has used its peer before.
+    fn ask(
+        network: &Network,
+        node: &BasicNode,
+        is_used: bool,
+        target: u64,
+    ) -> JoinHandle<Answer<AppendEntriesResponse<u64>>> {
+        let message = AppendEntriesRequest::<KvBatchConfig> {
+            vote: Vote::new_committed(1, 1),
+            prev_log_id: None,
+            entries: Vec::new(),
+            leader_commit: None,
+        };
+        // They end with the test, of which nothing depends on how long it takes.
+        let option = RPCOption::new(Duration::from_secs(600));
+        let (mut network, node) = (network.clone(), node.clone());
+        tokio::spawn(async move {
+            let mut peer = network.new_client(target, &node).await;
+            peer.is_used = is_used;
+            peer.append_entries(message, option).await
+        })
+    }
+
+    /// Lets all others do what they can without an answer. There is one thread.
+    async fn others() {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// Each took a connection for a heartbeat, a thousand a second: the leader had no file descriptor left, and stopped.
     #[tokio::test]
     async fn a_silent_node_takes_few_connections_of_rounds_of_reads() {
@@ -288,31 +350,20 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let node = BasicNode::new(listener.local_addr().expect("an address"));
         let network = network(&db);
-        let message = || AppendEntriesRequest::<KvBatchConfig> {
-            vote: Vote::new_committed(1, 1),
-            prev_log_id: None,
-            entries: Vec::new(),
-            leader_commit: None,
-        };
-        // They end with the test, of which nothing depends on how long it takes.
-        let option = || RPCOption::new(Duration::from_secs(600));
-        let ask = |is_used, target| {
-            let (mut network, node) = (network.clone(), node.clone());
-            tokio::spawn(async move {
-                let mut peer = network.new_client(target, &node).await;
-                peer.is_used = is_used;
-                peer.append_entries(message(), option()).await
-            })
-        };
-        let mut rounds = Vec::new();
+        let ask = |is_used, target| ask(&network, &node, is_used, target);
+        let (mut rounds, mut silent) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS_MAX {
             rounds.push(ask(false, 2));
-        }
-        let mut silent = Vec::new();
-        for _ in 0..ROUNDS_MAX {
             silent.push(listener.accept().await.expect("it connects"));
         }
-        let refused = ask(false, 2).await.expect("no panic").expect_err("there is no place");
+        // One waits, until there is a newer one.
+        let waits = ask(false, 2);
+        others().await;
+        assert!(!waits.is_finished());
+        let newer = ask(false, 2);
+        others().await;
+        assert!(waits.is_finished(), "both wait, or there is no bound");
+        let refused = waits.await.expect("no panic").expect_err("there is no place");
         assert!(matches!(refused, RPCError::Unreachable(_)), "{refused}");
         // Another node, and replication, which asks again by the same.
         for (is_used, target) in [(false, 3), (true, 2)] {
@@ -320,11 +371,46 @@ mod tests {
             silent.push(listener.accept().await.expect("it connects"));
         }
         // One that is given up gives its place back.
-        assert!(rounds.iter().all(|round| !round.is_finished()));
+        assert!(rounds.iter().all(|round| !round.is_finished()) && !newer.is_finished());
         rounds[0].abort();
         assert!((&mut rounds[0]).await.is_err_and(|error| error.is_cancelled()));
-        rounds.push(ask(false, 2));
         silent.push(listener.accept().await.expect("it connects"));
+        assert!(!newer.is_finished());
+    }
+
+    /// It was refused at once: an error in the log for each round, and for reads where another node had just gone.
+    #[tokio::test]
+    async fn a_round_of_reads_waits_for_a_node_that_is_slow() {
+        _ = rustls::crypto::ring::default_provider().install_default();
+        let dir = tempfile::tempdir().expect("a directory");
+        let db = Database::open(dir.path().join("node.db")).expect("opens");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let node = BasicNode::new(listener.local_addr().expect("an address"));
+        let network = network(&db);
+        let (mut rounds, mut slow) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS_MAX {
+            rounds.push(ask(&network, &node, false, 2));
+            slow.push(listener.accept().await.expect("it connects").0);
+        }
+        rounds.push(ask(&network, &node, false, 2));
+        others().await;
+        assert!(rounds.iter().all(|round| !round.is_finished()));
+        let success: Result<_, RaftError<u64>> = Ok(AppendEntriesResponse::<u64>::Success);
+        let success = postcard::to_allocvec(&success).expect("is encoded");
+        let head =
+            format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", success.len());
+        let success = [head.into_bytes(), success].concat();
+        for place in 0..=ROUNDS_MAX {
+            let mut stream = match slow.pop() {
+                Some(stream) => stream,
+                None => listener.accept().await.expect("it connects").0,
+            };
+            assert!(stream.read(&mut [0; 4096]).await.expect("reads") > 0, "{place}");
+            stream.write_all(&success).await.expect("sends");
+        }
+        for round in rounds {
+            round.await.expect("no panic").expect("is answered");
+        }
     }
 
     /// openraft repeats at once what is not [`Unreachable`].
