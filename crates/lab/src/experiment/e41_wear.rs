@@ -196,7 +196,12 @@ impl Study for FlashWear {
                 "what was flushed at the end, without logs; the engine logs every 64 KiB, or (each durable) every update; trees on raw \
                  flash but d-IPL, IPL and the CB-tree have every update on flash",
             ),
-            Parameter::new("runs", "not published", "one: operations are counted, by seed"),
+            Parameter::new(
+                "runs",
+                "not published",
+                "one: operations are counted, by seed; the engine's threads take turns by none, so that its figures may differ \
+                 from run to run",
+            ),
         ]
     }
 

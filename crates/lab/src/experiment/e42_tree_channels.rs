@@ -173,7 +173,12 @@ impl Study for TreeChannels {
                 format!("{} KiB; the engine its least, {} MiB", MEMORY >> 10, ENGINE_MEMORY >> 20),
             ),
             Parameter::new("logs", "not published", "none, but the engine's, which is written every 64 KiB"),
-            Parameter::new("runs", "not published", "one: the drive's time follows from the seed"),
+            Parameter::new(
+                "runs",
+                "not published",
+                "one: the drive's time follows from the seed; the engine's threads take turns by none, so that its figures may \
+                 differ from run to run",
+            ),
         ]
     }
 

@@ -184,6 +184,11 @@ impl UnitBuffer {
         taken
     }
 
+    /// Takes out the unit of one key, for which there was no room.
+    pub fn take_back(&mut self, key: Key) {
+        self.take(KeyRange { low: key, high: key.checked_add(1) });
+    }
+
     fn rank(&self, group: &Group) -> Option<u64> {
         match self.victim {
             Victim::Group(VictimPolicy::Lru) => Some(group.newest),

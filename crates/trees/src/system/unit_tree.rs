@@ -130,8 +130,13 @@ impl<V: VictimChoice> UnitTree<V> {
         while self.buffer.is_overfull() {
             let victim =
                 self.buffer.victim().ok_or_else(|| Error::broken("a full buffer without a victim"))?;
+            // Only a key that did not wait makes it too full. What fails leaves it as it was.
+            let units = self.commit(victim);
+            if units.is_err() {
+                self.buffer.take_back(key);
+            }
+            self.details.units += units?;
             self.details.victims += 1;
-            self.details.units += self.commit(victim)?;
         }
         Ok(())
     }
@@ -234,8 +239,8 @@ impl<V: VictimChoice> Index for UnitTree<V> {
     fn flush(&mut self) -> Result<()> {
         self.sound.check()?;
         while let Some(key) = self.buffer.first_key() {
-            self.details.flushed += 1;
             self.commit(key)?;
+            self.details.flushed += 1;
         }
         self.sound.work(|| self.nodes.sync())
     }
