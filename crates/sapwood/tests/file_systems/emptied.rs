@@ -6,7 +6,7 @@ use sapwood::{Database, Durability, Keyspace};
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 fn key(number: u64) -> String {
     format!("{:016x}", number.wrapping_mul(0x9E37_79B9_7F4A_7C15))
@@ -56,7 +56,7 @@ fn empties(at: &Path, memory: u64, mib: u64) {
             fill(&mut more);
             (db, keyspace) = open(&path, memory);
         }
-        let began = Instant::now();
+        let (began, before) = (Instant::now(), db.stats());
         for start in (0..count).step_by(100) {
             let mut batch = db.batch();
             (start..start + 100).for_each(|number| _ = batch.remove(&keyspace, key(number)));
@@ -65,8 +65,15 @@ fn empties(at: &Path, memory: u64, mib: u64) {
                 panic!("{story}: removal {start} of {count}: {error}: {:?}", db.stats().space)
             });
         }
-        println!("{story}: {count} records removed in {:?}", began.elapsed());
-        assert!(began.elapsed() < Duration::from_secs(240), "{story}");
+        let after = db.stats();
+        let flushes = after.writes.flushes - before.writes.flushes;
+        let syncs = after.device.syncs - before.device.syncs;
+        println!(
+            "{story}: {count} records removed in {:?}: {flushes} flushes, {syncs} syncs",
+            began.elapsed()
+        );
+        // On a busy disk it takes its time; what must not be is a flush, or a sync, for each batch.
+        assert!(flushes <= count / 1000 && syncs <= count / 100, "{story}: {flushes} flushes, {syncs} syncs");
         db.flush().unwrap_or_else(|error| panic!("{story}: {error}"));
         db.compact().unwrap_or_else(|error| panic!("{story}: {error}"));
         assert_eq!(keyspace.iter().count(), 0, "{story}");

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 
 const SLOTS: u64 = 5000;
 const COUNTER: &str = "counter";
@@ -54,7 +55,7 @@ fn writes_until_killed() {
             Err(error) if error.is_disk_full() => {
                 number -= 1;
                 println!("full");
-                std::thread::sleep(std::time::Duration::from_millis(5));
+                std::thread::sleep(Duration::from_millis(5));
             }
             Err(error) => panic!("batch {number}: {error}"),
         }
@@ -95,6 +96,17 @@ impl Writer {
     /// The last batch of which the child was told that it is durable.
     pub fn durable(&self) -> u64 {
         self.durable.load(SeqCst)
+    }
+
+    /// The last such batch, which is later than `batch`: waits for one.
+    pub fn after(&mut self, batch: u64) -> u64 {
+        let begun = Instant::now();
+        while self.durable() <= batch {
+            assert!(!self.has_ended(), "the writer ends");
+            assert!(begun.elapsed() < Duration::from_secs(60), "nothing after batch {batch} is durable");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.durable()
     }
 
     /// How often it was refused for want of space.
