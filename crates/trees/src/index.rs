@@ -103,7 +103,7 @@ pub trait Index {
     /// memory refuses everything until it is recovered, `check` too: memory may lack what was on its way, and a retry would prove
     /// nothing. An update that could not read: where updates find their way before anything changes (B+-trees in place, B-link
     /// tree, AS B-tree, AS-tree, IBSF, lazy-update tree; BFTL but for its table), it fails as if it had not come, and may be
-    /// repeated. Others may refuse everything as after a write, in-page logging after a search that could not read too. The
+    /// repeated; but for a removal that could not read the leaf beside its own, to join it. Others may refuse everything as after a write, in-page logging after a search that could not read too. The
     /// wandering tree, µ-trees and the LSB-tree keep no changes in memory, and refuse nothing.
     fn flush(&mut self) -> Result<()>;
 
