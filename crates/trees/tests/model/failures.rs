@@ -160,18 +160,23 @@ fn is_as_before_after_reads<T: Index<Ground = Arc<dyn Volume>>>(options: &T::Opt
     assert!(found.into_iter().eq(model));
 }
 
-#[test]
-fn what_fails_at_a_read_has_not_come_to_the_buffer() {
-    let keys_max = Some(4);
-    is_as_before_after_reads::<RecordAsTree>(&RecordAsTreeOptions {
+/// An AS-tree whose buffer has seven records, and which never cleans.
+fn seven_records() -> RecordAsTreeOptions {
+    RecordAsTreeOptions {
         node_len: 256,
-        keys_max,
+        keys_max: Some(4),
         records: 7,
         slots: 5,
         threshold: 0.0,
         checkpoint_every: 0,
         ..RecordAsTreeOptions::default()
-    });
+    }
+}
+
+#[test]
+fn what_fails_at_a_read_has_not_come_to_the_buffer() {
+    let keys_max = Some(4);
+    is_as_before_after_reads::<RecordAsTree>(&seven_records());
     for frames in [0, 2] {
         let (page_len, units) = (256, 9);
         is_as_before_after_reads::<Ibsf>(&IbsfOptions {
@@ -195,14 +200,7 @@ fn what_fails_at_a_read_has_not_come_to_the_buffer() {
 /// the next update that failed took an older one with it.
 #[test]
 fn what_has_come_to_its_leaf_is_done_though_another_cannot_be_read() {
-    let options = RecordAsTreeOptions {
-        node_len: 256,
-        keys_max: Some(4),
-        records: 2,
-        slots: 5,
-        checkpoint_every: 0,
-        ..RecordAsTreeOptions::default()
-    };
+    let options = RecordAsTreeOptions { records: 2, threshold: 0.3, ..seven_records() };
     let volume = Simulated::new(1).with_alignment(128);
     let mut tree = RecordAsTree::create(Arc::new(volume.clone()), &options).unwrap();
     (0..12).for_each(|key| tree.insert(100 * key, 0).unwrap());
@@ -246,16 +244,7 @@ fn a_read_that_fails_on_the_way_to_a_leaf_harms_no_other_update() {
         ..AsTreeOptions::default()
     };
     goes_on_after_a_read::<AsTree>(&batches, true);
-    let records = RecordAsTreeOptions {
-        node_len: 256,
-        keys_max,
-        records: 7,
-        slots: 5,
-        threshold: 0.0,
-        checkpoint_every: 0,
-        ..RecordAsTreeOptions::default()
-    };
-    goes_on_after_a_read::<RecordAsTree>(&records, true);
+    goes_on_after_a_read::<RecordAsTree>(&seven_records(), true);
     let units = IbsfOptions { page_len, units: 9, frames: 2, keys_max, ..IbsfOptions::default() };
     goes_on_after_a_read::<Ibsf>(&units, true);
     let sectors =
