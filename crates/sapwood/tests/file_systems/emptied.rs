@@ -67,13 +67,18 @@ fn empties(at: &Path, memory: u64, mib: u64) {
         }
         let after = db.stats();
         let flushes = after.writes.flushes - before.writes.flushes;
-        let syncs = after.device.syncs - before.device.syncs;
+        let log_syncs = after.writes.log_syncs - before.writes.log_syncs;
         println!(
-            "{story}: {count} records removed in {:?}: {flushes} flushes, {syncs} syncs",
-            began.elapsed()
+            "{story}: {count} records removed in {:?}: {flushes} flushes, {log_syncs} syncs of the log of {}",
+            began.elapsed(),
+            after.device.syncs - before.device.syncs
         );
-        // On a busy disk it takes its time; what must not be is a flush, or a sync, for each batch.
-        assert!(flushes <= count / 1000 && syncs <= count / 100, "{story}: {flushes} flushes, {syncs} syncs");
+        // On a busy disk it takes its time, and where space comes back late blocks are cleansed for each flush; what must
+        // not be is a flush, or a sync of the log, for each batch.
+        assert!(
+            flushes <= count / 1000 && log_syncs <= count / 200,
+            "{story}: {flushes} flushes, {log_syncs} syncs of the log"
+        );
         db.flush().unwrap_or_else(|error| panic!("{story}: {error}"));
         db.compact().unwrap_or_else(|error| panic!("{story}: {error}"));
         assert_eq!(keyspace.iter().count(), 0, "{story}");

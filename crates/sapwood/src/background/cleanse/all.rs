@@ -3,6 +3,7 @@
 
 use super::Cleanser;
 use crate::background::garbage_collection::GcUrgency;
+use crate::background::portions::PORTION;
 use crate::cache::prefetch_buffer::KeyPosition;
 use crate::error::{Error, Result};
 use crate::flow::memory::Need;
@@ -80,20 +81,19 @@ impl Cleanser {
     }
 
     /// The removals that a flush has brought to log areas take space there, and free none before their blocks are
-    /// cleansed. So blocks are, until the reserve is whole again. Without enough space for that, it is left to the next
-    /// flush.
+    /// cleansed. So blocks are, until the reserve is whole again: one first, and twice as much each time that there was space,
+    /// since each portion needs its syncs. Without enough space for one, it is left to the next flush.
     pub fn cleanse_for_reserve(&self, writer: &mut Writer) -> Result<()> {
         let keyspaces: Vec<_> = self.ctx.state.load().version.trees.iter().map(|(id, _)| id).collect();
         for keyspace in keyspaces {
-            let mut from = Some(Bytes::new());
+            let (mut from, mut most) = (Some(Bytes::new()), 1);
             while let Some(at) = from.take().filter(|_| !self.ctx.space.reserve.is_whole()) {
-                from = match self
-                    .ctx
-                    .space
-                    .with_reserve(|| self.cleanse_some(writer, keyspace, at.clone(), 1))
-                {
+                let cleansed =
+                    self.ctx.space.with_reserve(|| self.cleanse_some(writer, keyspace, at.clone(), most));
+                (from, most) = match cleansed {
+                    Err(error) if error.is_disk_full() && most > 1 => (Some(at), 1),
                     Err(error) if error.is_disk_full() || error.is_of_reading() => return Ok(()),
-                    cleansed => cleansed?,
+                    cleansed => (cleansed?, most.saturating_mul(2).max(*PORTION.start())),
                 };
             }
         }
