@@ -63,7 +63,7 @@ fn part_len(parts: usize) -> usize {
 /// Backups under a prefix of an object store.
 ///
 /// It waits for the store with a runtime of its own, so it must not be used in a task of an asynchronous runtime: use
-/// `tokio::task::spawn_blocking` there.
+/// `tokio::task::spawn_blocking` there. It may be made and dropped in a task.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -80,7 +80,8 @@ fn part_len(parts: usize) -> usize {
 pub struct ObjectStoreTarget {
     store: Arc<dyn ObjectStore>,
     prefix: Path,
-    runtime: Runtime,
+    /// There until this is dropped.
+    runtime: Option<Runtime>,
 }
 
 impl ObjectStoreTarget {
@@ -100,11 +101,25 @@ impl ObjectStoreTarget {
         let prefix =
             Path::parse(prefix).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        Ok(Self { store, prefix, runtime })
+        Ok(Self { store, prefix, runtime: Some(runtime) })
+    }
+
+    fn wait<T>(&self, request: impl Future<Output = T>) -> T {
+        let runtime = self.runtime.as_ref().expect("it is there until this is dropped");
+        runtime.block_on(request)
     }
 
     fn path(&self, name: &str) -> Path {
         self.prefix.clone().join(name)
+    }
+}
+
+impl Drop for ObjectStoreTarget {
+    fn drop(&mut self) {
+        // A runtime that is dropped waits for its threads, which panics in a task. They have nothing to do any more: each request was waited for.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 
@@ -133,7 +148,7 @@ struct Upload<'t> {
 
 impl Upload<'_> {
     fn put_part(&mut self) -> io::Result<()> {
-        let ObjectStoreTarget { store, runtime, .. } = self.target;
+        let store = &self.target.store;
         let part = PutPayload::from(Bytes::from(std::mem::take(&mut self.part)));
         let put = async {
             let parts = match &mut self.parts {
@@ -143,16 +158,16 @@ impl Upload<'_> {
             parts.put_part(part).await
         };
         self.count += 1;
-        runtime.block_on(put).map_err(io_error)
+        self.target.wait(put).map_err(io_error)
     }
 
     fn complete(mut self) -> io::Result<()> {
         if self.parts.is_some() && !self.part.is_empty() {
             self.put_part()?;
         }
-        let ObjectStoreTarget { store, runtime, .. } = self.target;
+        let store = &self.target.store;
         let part = std::mem::take(&mut self.part);
-        let completed = runtime.block_on(async {
+        let completed = self.target.wait(async {
             match &mut self.parts {
                 Some(parts) => parts.complete().await,
                 None => store.put(&self.path, PutPayload::from(Bytes::from(part))).await,
@@ -184,7 +199,7 @@ impl Drop for Upload<'_> {
     fn drop(&mut self) {
         if let Some(parts) = &mut self.parts {
             // Best effort: what is left costs space, and is no object.
-            let _ = self.target.runtime.block_on(parts.abort());
+            let _ = self.target.wait(parts.abort());
         }
     }
 }
@@ -199,7 +214,7 @@ impl Target for ObjectStoreTarget {
 
     fn get(&self, name: &str, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let path = self.path(name);
-        let read = self.runtime.block_on(async {
+        let read = self.wait(async {
             // Stores differ in what they answer to a range that begins at the end.
             let len = self.store.head(&path).await?.size;
             let end = len.min(offset.saturating_add(buffer.len() as u64));
@@ -214,7 +229,7 @@ impl Target for ObjectStoreTarget {
     }
 
     fn list(&self) -> io::Result<Vec<(String, u64)>> {
-        let objects = self.runtime.block_on(self.store.list(Some(&self.prefix)).try_collect::<Vec<_>>());
+        let objects = self.wait(self.store.list(Some(&self.prefix)).try_collect::<Vec<_>>());
         let objects = objects.map_err(io_error)?;
         let of_prefix = objects.into_iter().filter_map(|object| {
             let mut below = object.location.prefix_match(&self.prefix)?;
@@ -228,7 +243,7 @@ impl Target for ObjectStoreTarget {
     fn delete(&self, names: &[String]) -> io::Result<()> {
         let paths: Vec<_> = names.iter().map(|name| Ok(self.path(name))).collect();
         let deleted = self.store.delete_stream(stream::iter(paths).boxed());
-        self.runtime.block_on(deleted.collect::<Vec<_>>()).into_iter().try_for_each(|deleted| match deleted {
+        self.wait(deleted.collect::<Vec<_>>()).into_iter().try_for_each(|deleted| match deleted {
             Ok(_) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(io_error(error)),
         })

@@ -121,3 +121,17 @@ fn objects_of_others_are_left_alone() {
     }
     assert!(matches!(Restore::from(&target).verify(), Err(Error::NoBackup { .. })));
 }
+
+/// A runtime that was dropped in a task panicked.
+#[test]
+fn a_task_may_make_and_drop_what_a_thread_uses() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    runtime.block_on(async {
+        let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+        let target = Arc::new(target(&store));
+        let used = Arc::clone(&target);
+        let names = tokio::task::spawn_blocking(move || used.list()).await.expect("no panic").expect("lists");
+        assert!(names.is_empty());
+        assert_eq!(Arc::strong_count(&target), 1, "it is dropped here");
+    });
+}
