@@ -3,7 +3,7 @@
 use crate::arguments::Del;
 use crate::command::Opening;
 use crate::failure::{Failure, Result};
-use sapwood::{Database, LargeValues};
+use sapwood::{Database, Error, Keyspace, LargeValues};
 use std::ops::Bound;
 
 pub(crate) fn run(options: &Del, opening: Opening) -> Result<()> {
@@ -22,24 +22,28 @@ pub(crate) fn run(options: &Del, opening: Opening) -> Result<()> {
         let low = from.map_or(Bound::Unbounded, Bound::Included);
         batch.remove_range(&keyspace, (low, to.map_or(Bound::Unbounded, Bound::Excluded)));
     }
-    let found = keyspace.multi_get(&keys)?;
+    let there = keys.iter().map(|key| is_there(&keyspace, key)).collect::<Result<Vec<_>>>()?;
     for key in &keys {
         batch.remove(&keyspace, key);
     }
     batch.commit()?;
     drop(keyspace);
     db.close()?;
-    let missing: Vec<_> = options
-        .keys
-        .iter()
-        .zip(&found)
-        .filter(|(_, value)| value.is_none())
-        .map(|(key, _)| key.as_str())
-        .collect();
-    tell_missing(&missing)
+    tell_missing(options, &there)
 }
 
-fn tell_missing(missing: &[&str]) -> Result<()> {
+/// Whether there is a record, also one that cannot be merged: to remove it is one of the two ways out.
+fn is_there(keyspace: &Keyspace, key: &[u8]) -> Result<bool> {
+    match keyspace.contains(key) {
+        Err(Error::MergeFailed { .. }) => Ok(true),
+        there => Ok(there?),
+    }
+}
+
+/// Fails if some of the keys were not there.
+fn tell_missing(options: &Del, there: &[bool]) -> Result<()> {
+    let missing = options.keys.iter().zip(there).filter(|(_, there)| !**there);
+    let missing: Vec<_> = missing.map(|(key, _)| key.as_str()).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -56,12 +60,5 @@ fn del_large(db: Database, options: &Del, values: &LargeValues, keys: &[Vec<u8>]
         keys.iter().map(|key| tx.remove_large_value(values, key)).collect::<sapwood::Result<Vec<_>>>()
     })?;
     db.close()?;
-    let missing: Vec<_> = options
-        .keys
-        .iter()
-        .zip(&removed)
-        .filter(|(_, there)| !**there)
-        .map(|(key, _)| key.as_str())
-        .collect();
-    tell_missing(&missing)
+    tell_missing(options, &removed)
 }

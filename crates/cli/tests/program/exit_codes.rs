@@ -51,6 +51,28 @@ fn ranges_and_keyspaces_go_at_once() {
     assert!(place.run(&["check", "ships.db"]).ends(0).out.contains("sound"));
 }
 
+/// What the error of a record that cannot be merged says to do.
+#[test]
+fn records_that_cannot_be_merged_are_removed() {
+    let place = Place::new();
+    let db = sapwood::Database::open(place.path("ships.db")).unwrap();
+    let adding = sapwood::KeyspaceOptions::new().merge(sapwood::merge::AddU64);
+    let hits = db.keyspace_with("hits", adding).unwrap();
+    for page in ["page", "other"] {
+        hits.insert(page, "no number").unwrap();
+        hits.merge(page, 1_u64.to_be_bytes()).unwrap();
+    }
+    hits.insert("third", 3_u64.to_be_bytes()).unwrap();
+    drop(hits);
+    db.close().unwrap();
+    place.run(&["get", "ships.db", "page", "-k", "hits"]).ends(3).tells("or remove it");
+    place.run(&["del", "ships.db", "page", "-k", "hits"]).ends(0);
+    // Also beside others, of which one is not there.
+    let missing = ["del", "ships.db", "third", "other", "page", "-k", "hits"];
+    place.run(&missing).ends(1).tells("not found, and so not removed: page\n");
+    assert_eq!(place.run(&["dump", "ships.db", "-k", "hits"]).ends(0).out, "");
+}
+
 #[test]
 fn records_expire_when_they_are_put_so() {
     let place = Place::new();
