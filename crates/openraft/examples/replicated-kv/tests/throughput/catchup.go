@@ -2,7 +2,6 @@
 package main
 
 import (
-	bytesOf "bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -26,7 +25,7 @@ type status struct {
 
 func ask(address string) (status, error) {
 	var found status
-	answer, err := http.Get("http://" + address + "/status")
+	answer, err := quick.Get("http://" + address + "/status")
 	if err != nil {
 		return found, err
 	}
@@ -77,18 +76,12 @@ func report(name, what string, elapsed time.Duration, network int64, pid int) {
 		field(proc+"status", "VmHWM")/1024)
 }
 
-func catchUp(name, program string) error {
-	dir, err := os.MkdirTemp(*parent, "catch-up-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
+func catchUp(name, program, dir string) error {
 	started, err := startSapwood(program, dir, "--snapshot-after", strconv.Itoa(*snapshotAfter))
 	if err != nil {
 		return err
 	}
 	c := started.(*sapwood)
-	defer func() { c.stop() }()
 	connections := make([]connection, *clients)
 	for number := range connections {
 		if connections[number], err = c.connect(); err != nil {
@@ -136,7 +129,10 @@ func catchUp(name, program string) error {
 	}
 	network, begin := carried(), time.Now()
 	url := "http://" + c.leader + "/cluster/nodes/4"
-	if err := send(http.DefaultClient, context.Background(), "PUT", url, bytesOf.Clone([]byte(address))); err != nil {
+	// Until it has all of the state, as long as `waitFor` waits.
+	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+	defer cancel()
+	if err := send(http.DefaultClient, ctx, "PUT", url, []byte(address)); err != nil {
 		return err
 	}
 	if err := waitFor(c.leader, address); err != nil {

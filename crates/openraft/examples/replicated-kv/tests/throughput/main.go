@@ -48,7 +48,6 @@ type cluster interface {
 	syncs() (float64, error)
 	// Processor time of all nodes.
 	cpu() time.Duration
-	stop()
 }
 
 // What one measurement has shown.
@@ -183,12 +182,7 @@ func fill(connections []connection, keys int) error {
 	return nil
 }
 
-func turn(name, program string) (puts, gets result, err error) {
-	dir, err := os.MkdirTemp(*parent, "throughput-")
-	if err != nil {
-		return
-	}
-	defer os.RemoveAll(dir)
+func turn(name, program, dir string) (puts, gets result, err error) {
 	start := startSapwood
 	if strings.HasPrefix(name, "etcd") {
 		start = startEtcd
@@ -197,7 +191,6 @@ func turn(name, program string) (puts, gets result, err error) {
 	if err != nil {
 		return
 	}
-	defer c.stop()
 	connections := make([]connection, *clients)
 	for number := range connections {
 		if connections[number], err = c.connect(); err != nil {
@@ -239,14 +232,19 @@ func main() {
 				names = append(names, name)
 			}
 			if *catching {
-				if err := catchUp(name, program); err != nil {
+				again := func(dir string) error { return catchUp(name, program, dir) }
+				if err := inDirectory("catch-up-", again); err != nil {
 					fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
 					os.Exit(1)
 				}
 				continue
 			}
-			p, g, err := turn(name, program)
-			if err != nil {
+			var p, g result
+			once := func(dir string) (err error) {
+				p, g, err = turn(name, program, dir)
+				return err
+			}
+			if err := inDirectory("throughput-", once); err != nil {
 				fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
 				os.Exit(1)
 			}

@@ -5,15 +5,18 @@ import (
 	"bufio"
 	bytesOf "bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -24,10 +27,51 @@ import (
 // How long a cluster may take to begin.
 const patience = 30 * time.Second
 
+// Asks what is answered at once: a node that stands still is not waited for without end.
+var quick = http.Client{Timeout: patience}
+
+// Ends with Ctrl-C, which goes to this program and may go to the nodes as well.
+var stopping, _ = signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+
+// All that were started, until their directory is removed.
+var running struct {
+	sync.Mutex
+	all []*exec.Cmd
+}
+
+// Does what takes a directory and nodes in it, and removes both, also after Ctrl-C.
+func inDirectory(prefix string, do func(dir string) error) error {
+	dir, err := os.MkdirTemp(*parent, prefix)
+	if err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() { done <- do(dir) }()
+	select {
+	case err = <-done:
+	case <-stopping.Done():
+		err = context.Cause(stopping)
+	}
+	running.Lock()
+	defer running.Unlock()
+	for _, command := range running.all {
+		_ = command.Process.Kill()
+		// Not of the command, for which somebody else may wait.
+		_, _ = command.Process.Wait()
+	}
+	running.all = nil
+	return errors.Join(err, os.RemoveAll(dir))
+}
+
 type processes []*exec.Cmd
 
 func (p *processes) start(dir, program string, arguments ...string) error {
-	log, err := os.Create(filepath.Join(dir, fmt.Sprintf("log-%d", len(*p))))
+	running.Lock()
+	defer running.Unlock()
+	if stopping.Err() != nil {
+		return context.Cause(stopping)
+	}
+	log, err := os.CreateTemp(dir, "log-")
 	if err != nil {
 		return err
 	}
@@ -39,14 +83,8 @@ func (p *processes) start(dir, program string, arguments ...string) error {
 		return err
 	}
 	*p = append(*p, command)
+	running.all = append(running.all, command)
 	return nil
-}
-
-func (p processes) stop() {
-	for _, command := range p {
-		_ = command.Process.Kill()
-		_ = command.Wait()
-	}
 }
 
 func (p processes) cpu() time.Duration {
@@ -91,7 +129,7 @@ func until(what string, ask func() error) error {
 
 // The value of a metric in the text format of Prometheus.
 func metric(address, name string) (float64, error) {
-	answer, err := http.Get("http://" + address + "/metrics")
+	answer, err := quick.Get("http://" + address + "/metrics")
 	if err != nil {
 		return 0, err
 	}
@@ -147,16 +185,13 @@ func startSapwood(program, dir string, more ...string) (cluster, error) {
 	c.leader = c.addresses[0]
 	ctx := context.Background()
 	err := until("the first node begins", func() error {
-		return send(http.DefaultClient, ctx, "POST", "http://"+c.leader+"/cluster/init", nil)
+		return send(&quick, ctx, "POST", "http://"+c.leader+"/cluster/init", nil)
 	})
 	for id := 2; id <= 3 && err == nil; id++ {
 		err = until("a node joins", func() error {
 			url := fmt.Sprintf("http://%s/cluster/nodes/%d", c.leader, id)
-			return send(http.DefaultClient, ctx, "PUT", url, []byte(c.addresses[id-1]))
+			return send(&quick, ctx, "PUT", url, []byte(c.addresses[id-1]))
 		})
-	}
-	if err != nil {
-		c.stop()
 	}
 	return c, err
 }
@@ -231,9 +266,6 @@ func startEtcd(program, dir string, _ ...string) (cluster, error) {
 		}
 		return fmt.Errorf("none of them leads")
 	})
-	if err != nil {
-		c.stop()
-	}
 	return c, err
 }
 
