@@ -72,6 +72,7 @@ impl KvData for Vec<KvCommand> {}
 /// assert_eq!(writes[0], KvWrite::Put { key: "fram".into(), value: "1892".into() });
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub enum KvWrite {
     /// Inserts a record, or replaces it.
     Put {
@@ -121,6 +122,7 @@ impl KvWrite {
 /// let equal = KvCondition::Value { key: "fram".into(), value: Some("1892".into()) };
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub enum KvCondition {
     /// The record has this version; 0: there is none. No record ever has a version again, but absence comes back when a record is removed: so a command without an answer
     /// may be repeated with a version, and not with 0 unless nobody removes the record.
@@ -171,6 +173,8 @@ impl KvCondition {
 /// takes effect if all conditions still hold when it is applied, so as if it had run at that moment alone; otherwise
 /// the client reads again. Conditions are of records: a range that was read is not watched for records that are new in it.
 ///
+/// Where a format has names for fields, as JSON has, none is let in that is not known: it might be a condition in the wrong place.
+///
 /// ```
 /// use sapwood_openraft::{KvCommand, KvCondition, KvWrite};
 ///
@@ -185,6 +189,7 @@ impl KvCondition {
 /// };
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct KvCommand {
     /// All must hold.
     pub conditions: Vec<KvCondition>,

@@ -191,3 +191,24 @@ fn commands_are_divided_among_as_many_transactions_as_they_need() {
         "nothing of it happened"
     );
 }
+
+/// A condition in the wrong place was none, and the write was made without one.
+#[test]
+fn a_field_that_is_not_known_is_refused() {
+    let read = |text: &str| serde_json::from_str::<KvCommand>(text).map_err(|error| error.to_string());
+    let (condition, put) = (r#""Version":{"key":[97],"version":7"#, r#""Put":{"key":[97],"value":[]"#);
+    let known = KvCommand {
+        conditions: vec![KvCondition::Version { key: "a".into(), version: 7 }],
+        writes: vec![KvWrite::put("a", "")],
+    };
+    assert_eq!(read(&format!(r#"{{"conditions":[{{{condition}}}}}],"writes":[{{{put}}}}}]}}"#)), Ok(known));
+    let more = r#","if-version":7"#;
+    for wrong in [
+        format!(r#"{{"conditions":[{{{condition}}}}}],"writes":[{{{put}}}}}]{more}}}"#),
+        format!(r#"{{"conditions":[{{{condition}{more}}}}}],"writes":[{{{put}}}}}]}}"#),
+        format!(r#"{{"conditions":[{{{condition}}}}}],"writes":[{{{put}{more}}}}}]}}"#),
+    ] {
+        let refused = read(&wrong).expect_err(&wrong);
+        assert!(refused.contains("unknown field `if-version`"), "{wrong}: {refused}");
+    }
+}

@@ -10,7 +10,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use openraft::error::{ChangeMembershipError, ClientWriteError, RaftError};
-use openraft::{BasicNode, ChangeMembers, LogId, Membership, RaftMetrics, ServerState, StoredMembership};
+use openraft::{BasicNode, ChangeMembers, LogId, Membership, RaftMetrics, ServerState};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -71,13 +71,13 @@ pub async fn init(State(node): State<Arc<Node>>) -> Result<(), Failure> {
     begun.map_err(|error| Failure::new(StatusCode::CONFLICT, error))
 }
 
-/// The members, as the leader has them, which this node is. One that has removed itself must not change them any more.
-async fn members_of_leader(node: &Node) -> Result<Arc<StoredMembership<u64, BasicNode>>, Failure> {
+/// What the leader, which this node is, says of itself and of the members. One that has removed itself must not change them any more.
+async fn confirmed_leader(node: &Node) -> Result<RaftMetrics<u64, BasicNode>, Failure> {
     records::confirm(node).await?;
     if !is_member(node) {
         return Err(Failure::elsewhere(node, None));
     }
-    Ok(Arc::clone(&node.raft.metrics().borrow().membership_config))
+    Ok(node.raft.metrics().borrow().clone())
 }
 
 /// Changes the members once no other change is under way, as long as a write waits for a majority.
@@ -152,9 +152,10 @@ pub async fn add(State(node): State<Arc<Node>>, Path(id): Path<u64>, address: St
         return Err(Failure::bad(format!("{address} is no place where others reach a node")));
     }
     let turn = Turn::wait(&node, id).await?;
-    let members = members_of_leader(&node).await?;
-    let member = members.membership().get_node(&id);
-    let votes = members.membership().voter_ids().any(|voter| voter == id);
+    let asked = confirmed_leader(&node).await?;
+    let members = asked.membership_config.membership();
+    let member = members.get_node(&id);
+    let votes = members.voter_ids().any(|voter| voter == id);
     // openraft leaves it where it is, and says that it is done.
     if let Some(member) = member.filter(|member| member.addr != address) {
         return Err(conflict(format!(
@@ -192,15 +193,15 @@ pub async fn add(State(node): State<Arc<Node>>, Path(id): Path<u64>, address: St
         if !is_member(&node) {
             return Err(Failure::elsewhere(&node, None));
         }
-        let members = Arc::clone(&node.raft.metrics().borrow().membership_config);
-        let there = members.membership();
+        let asked = node.raft.metrics().borrow().clone();
+        let there = asked.membership_config.membership();
         let is_voter = |members: &Membership<u64, BasicNode>| members.voter_ids().any(|voter| voter == id);
         if is_voter(there) && there.get_joint_config().len() == 1 {
-            return are_committed(&node, &members).await;
+            return are_committed(&node, &asked).await;
         }
         // Each entry of members has all snapshots begun anew that are being sent: for who is a member already there is none.
         let (added, votes) = if there.get_node(&id).is_some() {
-            (*members.log_id(), is_voter(there))
+            (*asked.membership_config.log_id(), is_voter(there))
         } else {
             let added = node.raft.add_learner(id, BasicNode::new(address.clone()), false);
             let added = in_time(added).await?;
@@ -215,19 +216,21 @@ pub async fn add(State(node): State<Arc<Node>>, Path(id): Path<u64>, address: St
 }
 
 /// Members are those of the last entry that says so, which another leader may take back until it is committed: waits for that.
-async fn are_committed(node: &Node, members: &StoredMembership<u64, BasicNode>) -> Result<(), Failure> {
-    let index = members.log_id().map(|id| id.index);
+async fn are_committed(node: &Node, asked: &RaftMetrics<u64, BasicNode>) -> Result<(), Failure> {
+    let index = asked.membership_config.log_id().map(|id| id.index);
     let applied = node.raft.wait(Some(PATIENCE)).applied_index_at_least(index, "members").await;
     let applied = applied.map_err(|_| Failure::late("no majority has confirmed it in time"))?;
-    are_still(members, &applied)
+    were_committed(asked, &applied)
 }
 
-/// Whether they are the members when what is at their place of the log is applied: that may be an entry of another leader.
-fn are_still(
-    members: &StoredMembership<u64, BasicNode>,
+/// Whether the members from when this was asked were committed, now that what is at their place of the log is applied: that may be an entry of another leader.
+fn were_committed(
+    asked: &RaftMetrics<u64, BasicNode>,
     applied: &RaftMetrics<u64, BasicNode>,
 ) -> Result<(), Failure> {
-    if applied.membership_config.log_id() == members.log_id() {
+    // A leader takes nothing of its log back: if there are other members they came behind these.
+    let leads_on = asked.state == ServerState::Leader && asked.vote == applied.vote;
+    if leads_on || applied.membership_config.log_id() == asked.membership_config.log_id() {
         return Ok(());
     }
     Err(Failure::unknown("members have changed meanwhile"))
@@ -291,14 +294,14 @@ async fn catch_up(node: &Node, id: u64, address: &str, added: Option<LogId<u64>>
 
 /// Removes a node. Its directory must not be used in this cluster again. The leader can remove itself; it leads until that is committed.
 pub async fn remove(State(node): State<Arc<Node>>, Path(id): Path<u64>) -> Result<(), Failure> {
-    let members = members_of_leader(&node).await?;
-    let ids = BTreeSet::from([id]);
-    let removal = if members.membership().voter_ids().any(|voter| voter == id) {
+    let asked = confirmed_leader(&node).await?;
+    let (members, ids) = (asked.membership_config.membership(), BTreeSet::from([id]));
+    let removal = if members.voter_ids().any(|voter| voter == id) {
         ChangeMembers::RemoveVoters(ids)
-    } else if members.membership().get_node(&id).is_some() {
+    } else if members.get_node(&id).is_some() {
         ChangeMembers::RemoveNodes(ids)
     } else {
-        return are_committed(&node, &members).await;
+        return are_committed(&node, &asked).await;
     };
     to_the_end(async move { change(&node, removal).await }).await
 }
@@ -390,8 +393,8 @@ pub async fn faults(State(node): State<Arc<Node>>, Json(lost): Json<Lost>) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
-    use openraft::CommittedLeaderId;
     use openraft::error::{EmptyMembership, Fatal, ForwardToLeader, InProgress, LearnerNotFound};
+    use openraft::{CommittedLeaderId, StoredMembership, Vote};
 
     /// Another node may still have it, and commit it.
     #[test]
@@ -421,14 +424,25 @@ mod tests {
             let id = LogId::new(CommittedLeaderId::new(term, 1), index);
             StoredMembership::new(Some(id), Membership::from(BTreeMap::from([(1, BasicNode::default())])))
         };
-        let mut applied = RaftMetrics::<u64, BasicNode>::new_initial(1);
-        let mut status = |now, was| {
-            applied.membership_config = Arc::new(now);
-            are_still(&was, &applied).err().map(|failure| failure.status)
+        let metrics = |state, term, members| RaftMetrics {
+            state,
+            vote: Vote::new_committed(term, 1),
+            membership_config: Arc::new(members),
+            ..RaftMetrics::<u64, BasicNode>::new_initial(1)
         };
-        assert_eq!(status(members(1, 20), members(1, 20)), None);
+        let status =
+            |asked: &_, applied: &_| were_committed(asked, applied).err().map(|failure| failure.status);
+        let (leads, follows) = (ServerState::Leader, ServerState::Follower);
+        let asked = metrics(leads, 1, members(1, 20));
+        assert_eq!(status(&asked, &metrics(follows, 2, members(1, 20))), None);
         for now in [members(1, 7), members(2, 20), members(2, 21)] {
-            assert_eq!(status(now, members(1, 20)), Some(StatusCode::SERVICE_UNAVAILABLE));
+            let applied = metrics(follows, 2, now);
+            assert_eq!(status(&asked, &applied), Some(StatusCode::SERVICE_UNAVAILABLE));
         }
+        // Another change came behind them, of the same leader. A follower may take back what it has of the leader that it follows.
+        let applied = metrics(leads, 1, members(1, 21));
+        assert_eq!(status(&asked, &applied), None);
+        let asked = metrics(follows, 1, members(1, 20));
+        assert_eq!(status(&asked, &applied), Some(StatusCode::SERVICE_UNAVAILABLE));
     }
 }

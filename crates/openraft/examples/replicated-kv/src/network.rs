@@ -1,7 +1,7 @@
 //! What this node says to others: openraft's messages as HTTP requests, encoded by postcard.
 //!
 //! An answer is a `Result` of openraft, also with status 200; any other status is an error of the network. A message says for whom it is: addresses
-//! are mistyped, and go to other nodes, and who votes must be who is asked. It says of which cluster it is as well: see [`identity`](crate::identity).
+//! are mistyped, and go to other nodes, and who votes must be who is asked. It says of which cluster it is as well: see [`identity`].
 
 use crate::faults::Faults;
 use crate::identity::{self, Identity};
@@ -265,6 +265,7 @@ impl RaftNetwork<KvBatchConfig> for Peer {
 mod tests {
     use super::*;
     use sapwood::Database;
+    use tempfile::TempDir;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
     use tokio::task::JoinHandle;
@@ -300,15 +301,22 @@ mod tests {
         assert!(is_lost("null", "", None) && !is_lost("3", "", None));
     }
 
-    fn network(db: &Database) -> Network {
-        Network {
+    /// A network with its database, and a listener in the place of a node.
+    async fn network() -> ((Database, TempDir), Network, TcpListener, BasicNode) {
+        _ = rustls::crypto::ring::default_provider().install_default();
+        let dir = tempfile::tempdir().expect("a directory");
+        let db = Database::open(dir.path().join("node.db")).expect("opens");
+        let network = Network {
             client: reqwest::Client::builder().tls_certs_only([]).build().expect("a client"),
             scheme: "http",
             token: None,
             faults: Arc::default(),
-            identity: Arc::new(Identity::open(db).expect("opens")),
+            identity: Arc::new(Identity::open(&db).expect("opens")),
             rounds: Arc::default(),
-        }
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let node = BasicNode::new(listener.local_addr().expect("an address"));
+        ((db, dir), network, listener, node)
     }
 
     /// A message of a round of reads, or of replication, which has used its peer before.
@@ -344,12 +352,7 @@ mod tests {
     /// Each took a connection for a heartbeat, a thousand a second: the leader had no file descriptor left, and stopped.
     #[tokio::test]
     async fn a_silent_node_takes_few_connections_of_rounds_of_reads() {
-        _ = rustls::crypto::ring::default_provider().install_default();
-        let dir = tempfile::tempdir().expect("a directory");
-        let db = Database::open(dir.path().join("node.db")).expect("opens");
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let node = BasicNode::new(listener.local_addr().expect("an address"));
-        let network = network(&db);
+        let (_db, network, listener, node) = network().await;
         let ask = |is_used, target| ask(&network, &node, is_used, target);
         let (mut rounds, mut silent) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS_MAX {
@@ -381,12 +384,7 @@ mod tests {
     /// It was refused at once: an error in the log for each round, and for reads where another node had just gone.
     #[tokio::test]
     async fn a_round_of_reads_waits_for_a_node_that_is_slow() {
-        _ = rustls::crypto::ring::default_provider().install_default();
-        let dir = tempfile::tempdir().expect("a directory");
-        let db = Database::open(dir.path().join("node.db")).expect("opens");
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let node = BasicNode::new(listener.local_addr().expect("an address"));
-        let network = network(&db);
+        let (_db, network, listener, node) = network().await;
         let (mut rounds, mut slow) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS_MAX {
             rounds.push(ask(&network, &node, false, 2));
@@ -416,13 +414,8 @@ mod tests {
     /// openraft repeats at once what is not [`Unreachable`].
     #[tokio::test]
     async fn what_is_refused_at_once_is_asked_again_after_a_pause() {
-        _ = rustls::crypto::ring::default_provider().install_default();
-        let dir = tempfile::tempdir().expect("a directory");
-        let db = Database::open(dir.path().join("node.db")).expect("opens");
-        let network = network(&db);
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("an address").to_string();
-        let peer = Peer { network, id: 2, address, is_used: false };
+        let (_db, network, listener, node) = network().await;
+        let peer = Peer { network, id: 2, address: node.addr, is_used: false };
         let vote = VoteRequest::new(Vote::new(1, 1), None);
         let ask = async |answer: Option<&str>| {
             let answering = async {

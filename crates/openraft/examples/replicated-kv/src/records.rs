@@ -4,10 +4,10 @@
 //! |---|---|
 //! | `GET /records/{key}` | the newest value: the leader asks a majority first (read index). Other nodes answer 307 |
 //! | `GET /records/{key}?read=own` | the value in this node's state, and how old that is |
-//! | `GET /records?from=&to=&limit=` | lines of key, version and value, escaped; `read=own` as above. If there are more, `sapwood-next` is the `from` to go on with |
-//! | `PUT /records/{key}` | writes the body, to a key of 16 KiB at most; `?if-version=7` only if it has that version (0: is not there) |
+//! | `GET /records?from=&to=&limit=` | lines of key, version and value, escaped; `read=own` as above. If there are more, the header `sapwood-next`, of 30 KiB at most, is the `from` to go on with |
+//! | `PUT /records/{key}` | writes the body, to a key of 10 KiB at most; `?if-version=7` only if it has that version (0: is not there) |
 //! | `DELETE /records/{key}` | likewise |
-//! | `POST /commands` | a `KvCommand` as JSON |
+//! | `POST /commands` | a `KvCommand` as JSON, with `content-type: application/json`. Its keys are as long at most |
 //!
 //! Answers of writes:
 //!
@@ -15,6 +15,7 @@
 //! |---|---|
 //! | 200 | it took effect, and is durable on a majority; its version is in `sapwood-version` |
 //! | 400, 401, 412, 413 | nothing: it cannot be, may not be, its condition does not hold, it is too large |
+//! | 404, 405, 414, 415, 422 | nothing: there is no such address (a key is not empty), it is asked in another way, it is too long; the body is not said to be JSON, it is no command |
 //! | 307, 421 | nothing: another node is the leader; or no leader is known, try again |
 //! | 408, 429 | nothing: its body came too slowly; there are too many at once, also of connections or long answers: try again |
 //! | 500 | nothing: this node has stopped |
@@ -40,9 +41,9 @@ use std::time::Duration;
 pub const COMMAND_MAX: usize = KvCommand::BYTES_MAX;
 /// Bytes of the commands that share an entry, at most, or it has one command: as many as one message of entries has.
 pub const SHARED_MAX: usize = 256 << 10;
-/// Bytes of a key that is written, at most. Escaped, it is three times as long in the address of a scan that goes on behind it, and an
-/// address has 65,534 bytes at most (crate `http`).
-const KEY_MAX: usize = 16 << 10;
+/// Bytes of a key that is written, at most. Escaped, it is three times as long in the address of a scan that goes on behind it, which may end
+/// at another one, and an address has 65,534 bytes at most (crate `http`).
+const KEY_MAX: usize = 10 << 10;
 /// Bytes of keys and values in the answer to a scan; it ends with the record that makes them so many, and is up to four times as long, since it is
 /// escaped.
 const SCAN_BYTES: usize = 1 << 20;
@@ -85,17 +86,19 @@ pub async fn confirm(node: &Node) -> Result<(), Failure> {
     }
 }
 
-/// Returns once this node's state is new enough for the reader, with what is to be said of its age.
-async fn wait_to_read(node: &Node, reading: &Reading) -> Result<HeaderMap, Failure> {
-    let mut headers = HeaderMap::new();
-    let is_own = match reading.read.as_deref() {
-        None => false,
-        Some("own") => true,
-        Some(other) => return Err(Failure::bad(format!("read={other}: it may be own"))),
-    };
-    if !is_own && !node.arguments.wrong_reads {
-        confirm(node).await?;
+/// Returns once this node's state is new enough for the reader.
+async fn wait_to_read(node: &Node, reading: &Reading) -> Result<(), Failure> {
+    match reading.read.as_deref() {
+        None if node.arguments.wrong_reads => Ok(()),
+        None => confirm(node).await,
+        Some("own") => Ok(()),
+        Some(other) => Err(Failure::bad(format!("read={other}: it may be own"))),
     }
+}
+
+/// What is to be said of the age of this node's state. To be asked right before it is read, and behind all that may wait.
+fn age(node: &Node, reading: &Reading) -> HeaderMap {
+    let mut headers = HeaderMap::new();
     let (applied, leader, confirmed) = {
         let metrics = node.raft.metrics();
         let is_running = end(&metrics).is_none();
@@ -109,7 +112,7 @@ async fn wait_to_read(node: &Node, reading: &Reading) -> Result<HeaderMap, Failu
     };
     let number = |number: u64| HeaderValue::from(number);
     headers.insert("sapwood-applied", number(applied.map_or(0, |applied| applied.index)));
-    if is_own {
+    if reading.read.is_some() {
         // On the leader: since a majority has last confirmed it, or before that. Elsewhere: since the leader that this node follows said what is committed,
         // and all of that is applied; what a new leader says before it knows that does not count. A leader that was deposed and does not know yet says what it knows: this is no bound then.
         let age = if leader == Some(node.arguments.id) {
@@ -121,7 +124,7 @@ async fn wait_to_read(node: &Node, reading: &Reading) -> Result<HeaderMap, Failu
         let age = age.map_or(HeaderValue::from_static("unknown"), number);
         headers.insert("sapwood-age-ms", age);
     }
-    Ok(headers)
+    headers
 }
 
 /// Runs what may wait for the device.
@@ -137,8 +140,8 @@ pub async fn get(
     Path(key): Path<String>,
     Query(reading): Query<Reading>,
 ) -> Result<(HeaderMap, Bytes), Failure> {
-    let mut headers = wait_to_read(&node, &reading).await?;
-    let state = node.state.clone();
+    wait_to_read(&node, &reading).await?;
+    let (mut headers, state) = (age(&node, &reading), node.state.clone());
     let Some(KvValue { version, value }) = blocking(move || state.get(key)).await? else {
         return Err(Failure {
             headers: Box::new(headers),
@@ -157,13 +160,14 @@ pub async fn scan(
     if reading.limit == Some(0) {
         return Err(Failure::bad("limit=0: it is 1 or more, or a scan would never go on"));
     }
-    let mut headers = wait_to_read(&node, &reading).await?;
+    wait_to_read(&node, &reading).await?;
     let (state, limit) = (node.state.clone(), reading.limit.unwrap_or(1000).min(10_000));
     let bound = |name| parameter(query.as_deref().unwrap_or_default(), name);
     let (from, to) = (bound("from").unwrap_or_default(), bound("to"));
     let turn = tokio::time::timeout(PATIENCE, Arc::clone(&node.scans).acquire_owned()).await;
     let turn =
         turn.map_err(|_| Failure::new(StatusCode::TOO_MANY_REQUESTS, "too many scans at once: try again"))?;
+    let mut headers = age(&node, &reading);
     let scanned = blocking(move || {
         // Also when nobody waits for it any more.
         let _turn = turn;
@@ -272,5 +276,57 @@ async fn write(node: &Node, command: KvCommand) -> Result<KvAnswer, Failure> {
             Err(Failure::unknown("this node is not the leader any more"))
         }
         Err(error) => Err(Failure::unknown(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Arguments;
+    use clap::Parser;
+    use openraft::{BasicNode, RaftMetrics, ServerState};
+    use std::collections::BTreeMap;
+    use std::pin::pin;
+
+    /// It said of the state from before it waited for its turn, and read that from behind it.
+    #[tokio::test]
+    async fn a_scan_says_how_old_the_state_is_that_it_reads() {
+        _ = rustls::crypto::ring::default_provider().install_default();
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().to_str().expect("text");
+        let arguments = ["sapwood-node", "--id", "1", "--listen", "127.0.0.1:7000", "--dir", path];
+        let node = Node::start(Arguments::parse_from(arguments)).await.expect("starts");
+        let alone = BTreeMap::from([(1, BasicNode::new(node.address.clone()))]);
+        node.raft.initialize(alone).await.expect("begins");
+        node.raft.wait(None).state(ServerState::Leader, "it is alone").await.expect("leads");
+        let applied = |metrics: &RaftMetrics<u64, BasicNode>| metrics.last_applied.map(|id| id.index);
+        let (headers, newest) = loop {
+            let turns = Arc::clone(&node.scans).acquire_many_owned(SCANS_MAX as u32).await.expect("is open");
+            let reading = Reading { read: Some("own".into()), ..Reading::default() };
+            let mut scanned = pin!(scan(State(Arc::clone(&node)), Query(reading), RawQuery(None)));
+            tokio::select! {
+                biased;
+                _ = &mut scanned => panic!("it had no turn"),
+                () = std::future::ready(()) => {}
+            }
+            let before = applied(&node.raft.metrics().borrow());
+            let written = node.writer.write(KvCommand::put("fram", "1892")).await.expect("is written");
+            let KvAnswer::Done { version } = written else { panic!("{written:?}") };
+            let said = node.raft.wait(None).metrics(|said| applied(said) > before, "it is applied").await;
+            let newest = applied(&said.expect("goes on")).expect("there is one");
+            drop(turns);
+            match scanned.await {
+                Ok((headers, lines)) => {
+                    assert_eq!(lines, format!("fram\t{version}\t1892\n"));
+                    break (headers, newest);
+                }
+                // On a busy machine it may have waited for too long.
+                Err(failure) => assert_eq!(failure.status, StatusCode::TOO_MANY_REQUESTS, "{failure:?}"),
+            }
+        };
+        let said: u64 = headers["sapwood-applied"].to_str().expect("text").parse().expect("a number");
+        assert!(said >= newest, "{said}, {newest}");
+        assert!(headers.contains_key("sapwood-age-ms"));
+        node.raft.shutdown().await.expect("ends");
     }
 }

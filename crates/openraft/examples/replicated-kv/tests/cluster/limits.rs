@@ -84,7 +84,7 @@ async fn a_scan_comes_in_parts() {
     assert_eq!(last.text().await.expect("text").lines().count(), 1);
 }
 
-/// What says how to go on fits into an address, whatever the keys are.
+/// What says how to go on fits into an address, whatever the keys are, and where to end as well.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_scan_goes_on_behind_the_longest_keys() {
     _ = rustls::crypto::ring::default_provider().install_default();
@@ -101,20 +101,21 @@ async fn a_scan_goes_on_behind_the_longest_keys() {
         key.push(end);
         json!({ "Put": { "key": key, "value": [] } })
     };
-    assert_eq!(run(put((16 << 10) + 1, 1)).await, StatusCode::BAD_REQUEST);
+    assert_eq!(run(put((10 << 10) + 1, 1)).await, StatusCode::BAD_REQUEST);
     let put_at =
-        nodes.client.put(nodes.url(1, &format!("/records/{}", "k".repeat((16 << 10) + 1)))).body("1");
+        nodes.client.put(nodes.url(1, &format!("/records/{}", "k".repeat((10 << 10) + 1)))).body("1");
     assert_eq!(put_at.send().await.expect("it answers").status(), StatusCode::BAD_REQUEST);
     for end in 0..3 {
-        assert_eq!(run(put(16 << 10, end)).await, StatusCode::OK);
+        assert_eq!(run(put(10 << 10, end)).await, StatusCode::OK);
     }
     let scan = async |query: &str| {
         let read = nodes.client.get(nodes.url(1, &format!("/records?{query}"))).send().await;
         read.expect("it answers")
     };
+    let to = "%FF".repeat(10 << 10);
     let (mut next, mut parts) = (Some(String::new()), 0);
     while let Some(from) = next {
-        let answer = scan(&format!("limit=1&from={from}")).await;
+        let answer = scan(&format!("limit=1&read=own&from={from}&to={to}")).await;
         assert_eq!(answer.status(), StatusCode::OK);
         next = answer.headers().get("sapwood-next").map(|next| next.to_str().expect("text").to_owned());
         assert_eq!(answer.text().await.expect("text").lines().count(), 1);
@@ -130,6 +131,48 @@ async fn a_scan_goes_on_behind_the_longest_keys() {
     let all = scan("").await.text().await.expect("text").lines().count();
     let rest = scan("%66rom=b").await.text().await.expect("text").lines().count();
     assert_eq!((all, rest), (4, 3));
+}
+
+/// A member in the wrong place was ignored: a condition that was none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_no_command_does_nothing() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    _ = rustls::crypto::ring::default_provider().install_default();
+    let mut nodes = Nodes::new(&[]);
+    nodes.start(1, &[]);
+    nodes.begin(1).await;
+    let (commands, fram) = (nodes.url(1, "/commands"), nodes.url(1, "/records/fram"));
+    let put = json!({ "Put": { "key": b"fram", "value": b"1893" } });
+    let with_version = json!({ "Put": { "key": b"fram", "value": b"1893", "if-version": 7 } });
+    let commands = [
+        json!({ "conditions": [], "writes": [with_version] }),
+        json!({ "conditions": [], "writes": [put], "if-version": 7 }),
+    ]
+    .map(|command| (nodes.client.post(&commands).json(&command), StatusCode::UNPROCESSABLE_ENTITY));
+    // As curl says it, if nobody says otherwise.
+    let form = nodes
+        .client
+        .post(nodes.url(1, "/commands"))
+        .body(json!({ "conditions": [], "writes": [put] }).to_string());
+    let form = form.header("content-type", "application/x-www-form-urlencoded");
+    let others = [
+        (form, StatusCode::UNSUPPORTED_MEDIA_TYPE),
+        (nodes.client.put(nodes.url(1, "/records/")).body("1893"), StatusCode::NOT_FOUND),
+        (nodes.client.post(&fram).body("1893"), StatusCode::METHOD_NOT_ALLOWED),
+        (nodes.client.put(&fram).query(&[("if_version", "7")]).body("1893"), StatusCode::BAD_REQUEST),
+    ];
+    for (request, status) in commands.into_iter().chain(others) {
+        let answer = request.send().await.expect("it answers");
+        assert_eq!(answer.status(), status, "{:?}", answer.text().await);
+    }
+    let mut stream = tokio::net::TcpStream::connect(nodes.address(1)).await.expect("connects");
+    let long =
+        format!("PUT /records/{} HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n", "k".repeat(65_535));
+    stream.write_all(long.as_bytes()).await.expect("sends");
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).await.expect("it answers");
+    assert_eq!(answer, *b"HTTP/1.1 414");
+    assert_eq!(nodes.records(1).await, "");
 }
 
 /// A leader that has stopped is confirmed by nobody any more.
