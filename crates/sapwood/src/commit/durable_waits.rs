@@ -11,6 +11,7 @@
 //! 1. `durable` never exceeds what a successful sync of the log has covered. It counts operations in the order of the log.
 //! 2. While anything is registered, a thread has begun the syncer. Where none is free, the caller syncs.
 //! 3. Callbacks are called without a lock.
+//! 4. A callback that the syncer calls never waits for the syncer: what it begins and waits for is done in its thread.
 
 use crate::commit::CommitPipeline;
 use crate::commit::queue::PendingBatch;
@@ -19,6 +20,7 @@ use crate::health::quietly;
 use crate::lock_order::{RankedMutex, rank};
 use crate::operation::SeqNo;
 use crate::pool::Begun;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -27,6 +29,11 @@ use std::time::Duration;
 
 /// Told when a commit is durable, or why it is not.
 pub(crate) type Callback = Box<dyn FnOnce(Result<()>) + Send>;
+
+thread_local! {
+    /// The pipeline whose callbacks this thread calls as its syncer.
+    static CALLS_FOR: Cell<*const CommitPipeline> = const { Cell::new(std::ptr::null()) };
+}
 
 /// See the module.
 #[derive(Default)]
@@ -157,8 +164,7 @@ impl CommitPipeline {
         if let Err(error) = self.health.check_process() {
             return callback(Err(error));
         }
-        if self.queues.turn.is_mine() {
-            // The thread that syncs may sleep behind a leader who waits for the turn to end.
+        if self.is_waited_for() {
             return callback(self.sync_until(seq));
         }
         let mut waits = self.durable_waits.waits.lock();
@@ -173,6 +179,12 @@ impl CommitPipeline {
         }
         drop(waits);
         callback(self.sync_until(seq));
+    }
+
+    /// Whether what this thread waits for has to happen in it: other threads wait for its turn, the one that syncs perhaps behind their
+    /// leader; or it is the one that syncs, in a callback.
+    pub fn is_waited_for(&self) -> bool {
+        self.queues.turn.is_mine() || CALLS_FOR.get() == std::ptr::from_ref(self)
     }
 
     /// Calls `callback` once what was committed visibly is durable. A refusal comes too late for it: if there is no space for a sync, or no
@@ -224,8 +236,10 @@ impl CommitPipeline {
                 failed = std::mem::replace(&mut found.callbacks, untried);
             }
             drop(found);
+            CALLS_FOR.set(self);
             call(durable, &Ok(()));
             call(failed, &synced);
+            CALLS_FOR.set(std::ptr::null());
             waits = self.durable_waits.waits.lock();
             // What failed is not tried again unless it is asked for.
             if waits.callbacks.is_empty()

@@ -332,6 +332,43 @@ fn a_callback_may_commit_panic_close_and_let_go_of_the_last_handle() {
     }
 }
 
+/// The thread that calls it is the one that would make durable what it waits for.
+#[test]
+fn a_callback_may_wait_for_futures_and_callbacks() {
+    for threads in [0, 1, 2, 4] {
+        let volume = Gate::new();
+        let (db, keyspace) = open(&volume, threads);
+        let (answer, answers): (Sender<Result<()>>, Receiver<_>) = channel();
+        // Otherwise it may be durable at once, and the callback called by this thread.
+        volume.set_open(threads < 2);
+        let pending = put(&db, &keyspace, "1").expect("commits");
+        let (db_there, there) = (db.clone(), keyspace.clone());
+        pending.on_durable(move |_| {
+            let visible = put(&db_there, &there, "2").expect("commits");
+            _ = answer.send(futures_executor::block_on(visible));
+            let mut batch = db_there.batch();
+            batch.insert(&there, "3", "1");
+            _ = answer.send(futures_executor::block_on(batch.commit_async()));
+            let transaction =
+                db_there.transact_async(async |transaction| transaction.insert(&there, "4", "1"));
+            _ = answer.send(futures_executor::block_on(transaction));
+            let (tell, told) = channel();
+            let visible = put(&db_there, &there, "5").expect("commits");
+            visible.on_durable(move |result| _ = tell.send(result));
+            _ = answer.send(told.recv().expect("it is called"));
+            let got = futures_executor::block_on(there.get_async("5"));
+            _ = answer.send(got.map(|value| assert!(value.is_some())));
+        });
+        volume.set_open(true);
+        for number in 0..5 {
+            let answer = answers.recv_timeout(LONG);
+            answer.unwrap_or_else(|_| panic!("{threads} threads: {number}")).expect("commits");
+        }
+        assert!(["2", "3", "4", "5"].iter().all(|key| has(&keyspace, key) && survives(&volume, key)));
+        db.close().expect("closes");
+    }
+}
+
 fn failing() -> (Simulated, Database, Keyspace) {
     let volume = Simulated::new(1);
     let db = Database::builder().memory(4 << 20).background_threads(4);

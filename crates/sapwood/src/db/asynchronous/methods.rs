@@ -196,8 +196,8 @@ pub(crate) fn begin_commit(
 ) -> Stage<()> {
     let commits = Arc::clone(&handle.engine.commits);
     let name = "a commit of a task";
-    if commits.queues.turn.is_mine() {
-        // Another thread would wait for the turn, and the one that has it perhaps for this future.
+    if commits.is_waited_for() {
+        // Another thread would wait for this one, and this one perhaps for the future.
         return Stage::ready(caught(name, || commit(&commits, durability)));
     }
     let waits = Arc::clone(&commits);
