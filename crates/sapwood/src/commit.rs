@@ -184,6 +184,8 @@ impl CommitPipeline {
             let bytes = wal::record_len(len);
             while !self.space.reserve.admit(bytes) {
                 self.provide_reserve(bytes)?;
+                // Behind the end there is no reserve.
+                self.health.check_writable()?;
             }
             pending.admitted = bytes;
         }

@@ -660,6 +660,14 @@ impl Error {
             error => error.is_unsupported(),
         }
     }
+
+    /// Whether nothing else can be read after it either, or each read would have to wait for a device that hangs.
+    pub(crate) fn ends_reading(&self) -> bool {
+        match self {
+            Self::Io(error) => matches!(&**error, psync::Error::Stalled { .. }),
+            error => matches!(error, Self::Closed | Self::Forked { .. } | Self::SnapshotTooOld { .. }),
+        }
+    }
 }
 
 impl From<psync::Error> for Error {

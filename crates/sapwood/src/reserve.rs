@@ -344,6 +344,11 @@ impl Reserve {
         self.covers(0) || self.is_absent.load(Relaxed)
     }
 
+    /// Bytes that are missing for the log that there is.
+    pub fn lacks(&self) -> u64 {
+        self.needs().whole().saturating_sub(self.len())
+    }
+
     /// Whether work has given it up and is not done.
     pub fn is_in_use(&self) -> bool {
         self.users.load(SeqCst) > 0

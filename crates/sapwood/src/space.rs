@@ -127,6 +127,14 @@ impl Space {
         released.inspect_err(|error| tracing::warn!(%error, at, "free space was not given back")).is_ok()
     }
 
+    /// Number of free granules whose space a running flush keeps, however full the disk is.
+    fn granules_of_a_flush(&self) -> usize {
+        let version = &self.state.load().version;
+        let capacity = segment_capacity(version.live_bytes(), version.span);
+        let of_a_flush = granules(SEGMENTS_OF_A_FLUSH * capacity) as usize;
+        self.granules_to_keep(true).max(of_a_flush)
+    }
+
     /// Runs work on the log. If the disk is full, gives the log the space that is kept for the trees, a little
     /// at a time, and tries again. Keeps what a running flush needs to finish, since only flushes shorten the
     /// log.
@@ -134,11 +142,8 @@ impl Space {
         loop {
             match work() {
                 Err(error) if error.is_disk_full() => {
-                    let is_frozen = self.state.load().frozen.is_some();
-                    let version = &self.state.load().version;
-                    let capacity = segment_capacity(version.live_bytes(), version.span);
-                    let of_a_flush = granules(SEGMENTS_OF_A_FLUSH * capacity) as usize;
-                    let keep = if is_frozen { self.granules_to_keep(true).max(of_a_flush) } else { 0 };
+                    let keep =
+                        if self.state.load().frozen.is_some() { self.granules_of_a_flush() } else { 0 };
                     if self.reclaim_some(keep, GRANULES) == 0
                         && !self.publisher.give_up_next_manifest()
                         && !self.kept_log.give_up_oldest(&*self.volume)
@@ -168,12 +173,19 @@ impl Space {
         }
     }
 
-    /// Makes the reserve whole if there is space for it.
+    /// Makes the reserve whole if there is space for it, also with what is kept for the trees: they get it back from the reserve.
     pub fn restore_reserve(&self) {
-        if !self.reserve.is_whole()
+        while !self.reserve.is_whole()
             && let Err(error) = self.reserve.grow(0)
         {
-            tracing::debug!(%error, path = %self.health.path(), "puts are refused until there is space for the reserve");
+            let lacks = granules(self.reserve.lacks()) as usize;
+            if !error.is_disk_full()
+                || self.reserve.is_in_use()
+                || self.reclaim_some(self.granules_of_a_flush(), lacks.max(1)) == 0
+            {
+                tracing::debug!(%error, path = %self.health.path(), "puts are refused until there is space for the reserve");
+                return;
+            }
         }
     }
 

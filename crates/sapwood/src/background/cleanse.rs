@@ -1,11 +1,12 @@
 //! Cleansing: moves the changes in log areas into their leaves, portion by portion, each as an edit of its own,
 //! while others read and write. The submodules differ in which blocks they cleanse, and how far: those that a
-//! flush found [`due`], [`all`] of them, those that scans have [`paid`] for, or those that are long because the
-//! database has [`grown`]. [`crate::tree::cleanse`] cleanses a single block; [`crate::tree::merge_runs`] is
+//! flush found [`due`], [`all`] of them, those that scans have [`paid`] for, those that are long because the
+//! database has [`grown`], or some [for the reserve](for_reserve). [`crate::tree::cleanse`] cleanses a single block; [`crate::tree::merge_runs`] is
 //! what scans can pay for instead.
 
 mod all;
 mod due;
+mod for_reserve;
 mod grown;
 mod paid;
 #[cfg(test)]

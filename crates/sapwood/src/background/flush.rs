@@ -232,7 +232,7 @@ impl Flusher {
             }
         }
         if has_removals && result.is_ok() {
-            result = at_work.get().and_then(|writer| self.cleanser.cleanse_for_reserve(writer));
+            result = self.cleanser.cleanse_for_reserve(&mut at_work);
         }
         self.ctx.progress.end();
         match &result {

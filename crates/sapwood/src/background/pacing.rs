@@ -75,11 +75,16 @@ mod tests {
         keyspace.insert("one", "record").unwrap();
         assert!((short..LONG).contains(&rests(short)));
         // No thread takes that for work.
-        let began = Instant::now();
-        engine.progress.begin(0);
-        rests(short);
-        assert!(engine.progress.elapsed_for_test().unwrap() + short <= began.elapsed());
-        engine.progress.end();
+        let is_left_out = || {
+            let began = Instant::now();
+            engine.progress.begin(0);
+            rests(short);
+            let elapsed = engine.progress.elapsed_for_test().unwrap();
+            engine.progress.end();
+            elapsed + short <= began.elapsed()
+        };
+        // On a busy machine the thread may stand still beside its rest.
+        assert!((0..100).any(|_| is_left_out()));
         let waits = engine.flush.waits();
         assert!(rests(LONG) < LONG / 2, "a thread waits");
         drop(waits);

@@ -195,10 +195,12 @@ impl CommitPipeline {
         self.on_durable(
             seq,
             Box::new(move |synced| match synced {
-                Err(error) if error.is_refusal() => {
+                // One that was called before it may have flushed for all.
+                Err(error) if error.is_refusal() && !pipeline.durable_waits.is_durable(seq) => {
                     let flushed = pipeline.flush_all().and_then(|()| pipeline.sync_until(seq));
                     callback(flushed.map_err(Error::of_visible));
                 }
+                Err(error) if error.is_refusal() => callback(Ok(())),
                 synced => callback(synced),
             }),
         );

@@ -132,7 +132,9 @@ impl Engine {
         if has_files {
             for part in [Check::keys, Check::manifest, Check::log] {
                 check.found.make_room(DAMAGE_MAX);
-                if let Err(error) = part(&mut check) {
+                if !check.found.is_over()
+                    && let Err(error) = part(&mut check)
+                {
                     check.found.note(error);
                 }
             }
@@ -154,7 +156,7 @@ impl Check<'_> {
     fn trees(&mut self) {
         let version = self.version;
         for (keyspace, tree) in version.trees.iter().chain(version.dropped.iter()) {
-            let before = (self.checked.records, self.leaf_bytes, self.found.is_sound());
+            let before = (self.checked.records, self.leaf_bytes, self.found.count());
             if let Some(root) = tree.root {
                 for node in self.read(&[root], tree.height > 0).into_iter().flatten() {
                     self.subtree(keyspace, tree.height, node, (None, None));
@@ -165,7 +167,7 @@ impl Check<'_> {
                 (RECORDS, tree.len, self.checked.records - before.0),
                 ("bytes of the leaves", tree.bytes, self.leaf_bytes - before.1),
             ];
-            let is_whole = before.2 && self.found.is_sound();
+            let is_whole = self.found.count() == before.2;
             for (what, expected, found) in totals {
                 let is_exact = what != RECORDS || !tree.is_estimated;
                 if found != expected && is_exact && is_whole {
@@ -178,6 +180,9 @@ impl Check<'_> {
     /// Reads nodes from the device, in this order. Returns `None` for each damaged node, for each that cannot be read, and for each that
     /// the mapping table does not have. `has_more`: there are nodes below them, which are not found then.
     fn read(&mut self, ids: &[NodeId], has_more: bool) -> Vec<Option<Node>> {
+        if self.found.is_over() {
+            return Vec::new();
+        }
         let (mut wanted, mut places) = (Vec::with_capacity(ids.len()), Vec::with_capacity(ids.len()));
         for (place, id) in ids.iter().enumerate() {
             match self.version.table.address(*id) {
@@ -200,6 +205,9 @@ impl Check<'_> {
         }
         // At least one node is damaged: read them one by one to find out which.
         for (place, one) in places.into_iter().zip(&wanted) {
+            if self.found.is_over() {
+                break;
+            }
             match pager.fetch(segments, std::slice::from_ref(one), ReadMode::Verify) {
                 Ok(mut node) => nodes[place] = node.pop(),
                 Err(error) => {
@@ -353,7 +361,7 @@ impl Check<'_> {
     /// Checks that every address in the mapping table belongs to a node of a tree. Skipped after damage, which
     /// may hide nodes.
     fn mapping_table(&mut self) {
-        if !self.found.is_sound() {
+        if self.found.count() > 0 {
             return;
         }
         let version = self.version;
@@ -372,7 +380,7 @@ impl Check<'_> {
     }
 
     fn segments(&mut self) {
-        if !self.found.is_sound() {
+        if self.found.count() > 0 {
             return;
         }
         let version = self.version;
@@ -448,9 +456,17 @@ impl Check<'_> {
 }
 
 /// What a check found, and what one of large values finds besides, whatever else is damaged or cannot be read.
-pub(in crate::db) fn joined(found: Result<Checked>, large: impl FnOnce() -> Result<()>) -> Result<Checked> {
+pub(in crate::db) fn joined(
+    engine: &Engine,
+    found: Result<Checked>,
+    large: impl FnOnce() -> Result<()>,
+) -> Result<Checked> {
     let mut both = Findings::new(usize::MAX);
-    let large = large();
+    let large = if found.as_ref().is_err_and(Error::ends_reading) { Ok(()) } else { large() };
+    // What was read of files after that may be another process's.
+    if engine.is_closed() {
+        return Err(Error::Closed);
+    }
     let errors = [found.as_ref().err(), large.as_ref().err()];
     errors.into_iter().flatten().for_each(|error| both.note(error.clone()));
     both.into_result().and(found)

@@ -463,7 +463,7 @@ impl Database {
     pub fn check(&self) -> Result<Checked> {
         self.handle.engine.health.check_process()?;
         let checked = self.handle.engine.check(self.handle.follower.is_none());
-        check::joined(checked, || large_values::check::check(&self.handle))
+        check::joined(&self.handle.engine, checked, || large_values::check::check(&self.handle))
     }
 
     /// Makes all commits durable, and closes the database for all clones: what they would write, and read from the

@@ -107,7 +107,7 @@ impl Engine {
         // No log area may be above the leaves that change.
         let mut from = Some(first);
         while let Some(at) = from.take_if(|at| *at <= last) {
-            from = self.background.cleanser.cleanse_some(writer, keyspace, at, u64::MAX)?;
+            from = self.background.cleanser.cleanse_some(writer, keyspace, at)?;
         }
         let base = Arc::clone(&self.state.load().version);
         // A drop waits for no writer. From here on the nodes go with the tree.
@@ -133,7 +133,7 @@ impl Engine {
         // whose records behind it were removed.
         let mut from = Some(sorted.last.clone().unwrap_or_default());
         while let Some(at) = from.take() {
-            from = self.background.cleanser.cleanse_some(writer, keyspace, at, u64::MAX)?;
+            from = self.background.cleanser.cleanse_some(writer, keyspace, at)?;
         }
         let base = Arc::clone(&self.state.load().version);
         // A drop waits for no writer. From here on the nodes go with the tree.

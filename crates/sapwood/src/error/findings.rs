@@ -12,12 +12,14 @@ pub(crate) struct Findings {
     most: usize,
     /// What came when they were full (count).
     left_out: u64,
+    /// Nothing can be read any more.
+    is_over: bool,
 }
 
 impl Findings {
     /// At most so many errors are listed of each kind.
     pub fn new(most: usize) -> Self {
-        Self { damage: Vec::new(), unreadable: Vec::new(), most, left_out: 0 }
+        Self { damage: Vec::new(), unreadable: Vec::new(), most, left_out: 0, is_over: false }
     }
 
     /// Takes so many more, of the next part that is checked.
@@ -25,8 +27,15 @@ impl Findings {
         self.most = self.damage.len().max(self.unreadable.len()) + more;
     }
 
-    /// Takes an error, or those in it.
+    /// Takes an error, or those in it; nothing behind one after which nothing can be read.
     pub fn note(&mut self, error: Error) {
+        if self.is_over {
+            return;
+        }
+        if error.ends_reading() {
+            self.is_over = true;
+            return self.unreadable.push(error);
+        }
         if let Error::Damaged { damage, left_out } = error {
             self.left_out += left_out;
             return damage.into_iter().for_each(|error| self.note(error));
@@ -39,9 +48,14 @@ impl Findings {
         }
     }
 
-    /// Whether all was found sound so far.
-    pub fn is_sound(&self) -> bool {
-        self.damage.is_empty() && self.unreadable.is_empty()
+    /// How many errors there are so far.
+    pub fn count(&self) -> u64 {
+        (self.damage.len() + self.unreadable.len()) as u64 + self.left_out
+    }
+
+    /// Whether nothing can be read any more.
+    pub fn is_over(&self) -> bool {
+        self.is_over
     }
 
     /// Whether all could be read so far.

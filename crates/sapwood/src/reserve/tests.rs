@@ -209,6 +209,22 @@ fn a_put_that_was_admitted_does_not_come_to_the_log_after_the_reserve_was_given_
     assert!(reserve_is_enough(engine));
 }
 
+/// It asked for more of a reserve that was closed for ever.
+#[test]
+fn a_put_beside_closing_ends() {
+    let db = open(&Simulated::new(1));
+    let keyspace = db.keyspace("main").unwrap();
+    let engine = Arc::clone(&db.handle.engine);
+    engine.space.reserve.close();
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || tell.send(keyspace.insert("key", vec![7; 300 << 10])));
+    let early = told.recv_timeout(std::time::Duration::from_millis(100));
+    assert!(early.is_err(), "there is no reserve for it: {early:?}");
+    engine.health.poison(&Error::Closed);
+    let ended = told.recv_timeout(std::time::Duration::from_secs(60)).expect("it ends");
+    assert!(ended.is_err());
+}
+
 /// Each portion that a flush publishes may need more reserve: a put that met four of them reported a full disk.
 #[test]
 fn a_put_is_not_refused_while_a_reserve_that_became_too_short_can_be_extended() {

@@ -28,29 +28,42 @@ impl Cleanser {
     }
 
     /// Moves all changes in log areas into the leaves, and removes what had expired at the beginning. The freed space is given back
-    /// as soon as no writes come. Returns the first error in reading what had expired: it keeps nothing else from being done.
+    /// as soon as no writes come. Returns the first error in reading: it keeps nothing else from being done.
     pub fn cleanse_all(&self) -> Result<Option<Error>> {
         let _work = self.ctx.memory.work(self.cleansing_max());
         self.ctx.or_poison(|| self.collector.expirer.tell_time())?;
         let begun = Arc::clone(&self.ctx.state.load().version);
         let (time, last) = (begun.clock, begun.trees.iter().map(|(id, _)| id).max());
         drop(begun);
-        let mut next = Some(KeyPosition::default());
+        let (mut next, mut most, mut unread) = (Some(KeyPosition::default()), u64::MAX, None);
         // Keyspaces that are made meanwhile are not waited for.
         while let Some(from) = next.take_if(|(keyspace, _)| Some(*keyspace) <= last) {
             let mut guard = self.ctx.writer_unless_closing()?;
             let writer = guard.get()?;
-            next = self.ctx.or_poison(|| self.cleanse_next_trees(writer, from))?;
+            let cleansed = self.ctx.or_poison(|| self.cleanse_next_trees(writer, from.clone(), most));
+            (next, most) = match cleansed {
+                Err(error) if error.is_of_reading() && most > 1 => (Some(from), 1),
+                Err(error) if error.is_of_reading() => {
+                    unread = unread.or(Some(error));
+                    (self.behind_next(from), 1)
+                }
+                cleansed => (cleansed?, most.saturating_mul(2).max(*PORTION.start())),
+            };
         }
-        let unread = self.collector.expire_all(time)?;
+        let expired = self.collector.expire_all(time)?;
         self.ctx.flush.notify();
-        Ok(unread)
+        Ok(unread.or(expired))
     }
 
-    /// Cleanses some blocks at and above a position, of one keyspace after the other. Returns where to continue.
-    fn cleanse_next_trees(&self, writer: &mut Writer, from: KeyPosition) -> Result<Option<KeyPosition>> {
+    /// Cleanses some blocks at and above a position, of one keyspace after the other, of about `most` bytes. Returns where to continue.
+    pub fn cleanse_next_trees(
+        &self,
+        writer: &mut Writer,
+        from: KeyPosition,
+        most: u64,
+    ) -> Result<Option<KeyPosition>> {
         let base = Arc::clone(&self.ctx.state.load().version);
-        let budget = self.ctx.cleansing_portion(base.live_bytes());
+        let budget = self.ctx.cleansing_portion(base.live_bytes()).min(most);
         let mut builder = VersionBuilder::begin(Arc::clone(&base), &self.ctx.pager, &mut *writer);
         let (mut has_cleansed, mut next) = (false, None);
         let mut left = Limits { bytes: budget, blocks: LOOKED_AT };
@@ -80,36 +93,33 @@ impl Cleanser {
         Ok(next)
     }
 
-    /// The removals that a flush has brought to log areas take space there, and free none before their blocks are
-    /// cleansed. So blocks are, until the reserve is whole again: one first, and twice as much each time that there was space,
-    /// since each portion needs its syncs. Without enough space for one, it is left to the next flush.
-    pub fn cleanse_for_reserve(&self, writer: &mut Writer) -> Result<()> {
-        let keyspaces: Vec<_> = self.ctx.state.load().version.trees.iter().map(|(id, _)| id).collect();
-        for keyspace in keyspaces {
-            let (mut from, mut most) = (Some(Bytes::new()), 1);
-            while let Some(at) = from.take().filter(|_| !self.ctx.space.reserve.is_whole()) {
-                let cleansed =
-                    self.ctx.space.with_reserve(|| self.cleanse_some(writer, keyspace, at.clone(), most));
-                (from, most) = match cleansed {
-                    Err(error) if error.is_disk_full() && most > 1 => (Some(at), 1),
-                    Err(error) if error.is_disk_full() || error.is_of_reading() => return Ok(()),
-                    cleansed => (cleansed?, most.saturating_mul(2).max(*PORTION.start())),
-                };
+    /// The position behind the next block with a log area; behind its keyspace, if it cannot be found.
+    pub fn behind_next(&self, (keyspace, low): KeyPosition) -> Option<KeyPosition> {
+        let version = Arc::clone(&self.ctx.state.load().version);
+        let mut low = Some(low);
+        for (tree, _) in version.trees.from(keyspace) {
+            let view = TreeView { pager: &self.ctx.pager, version: &version, keyspace: tree };
+            let from = low.take().filter(|_| tree == keyspace).unwrap_or_default();
+            match candidates::next(view, from, &mut Limits { bytes: 1, blocks: usize::MAX }) {
+                Ok((blocks, None)) if blocks.is_empty() => {}
+                Ok((_, Some(behind))) => return Some((tree, behind)),
+                Ok((_, None)) | Err(_) => {
+                    return tree.0.checked_add(1).map(|next| (KeyspaceId(next), Bytes::new()));
+                }
             }
         }
-        Ok(())
+        None
     }
 
-    /// Cleanses some blocks at and above `from`, of about `most` bytes, unless there are none among many. Returns where to continue.
+    /// Cleanses some blocks at and above `from`, unless there are none among many. Returns where to continue.
     pub fn cleanse_some(
         &self,
         writer: &mut Writer,
         keyspace: KeyspaceId,
         from: Bytes,
-        most: u64,
     ) -> Result<Option<Bytes>> {
         let base = Arc::clone(&self.ctx.state.load().version);
-        let budget = self.ctx.cleansing_portion(base.live_bytes()).min(most);
+        let budget = self.ctx.cleansing_portion(base.live_bytes());
         let mut builder = VersionBuilder::begin(Arc::clone(&base), &self.ctx.pager, &mut *writer);
         let view = TreeView { pager: &self.ctx.pager, version: &base, keyspace };
         let mut left = Limits { bytes: budget, blocks: LOOKED_AT };

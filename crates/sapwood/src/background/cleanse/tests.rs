@@ -388,34 +388,6 @@ fn on_a_full_disk_what_has_grown_waits_for_more() {
     db.check().unwrap();
 }
 
-/// Each block had a portion, and its syncs, of its own: thousands for each flush where space came back late.
-#[test]
-fn for_the_reserve_portions_grow_while_there_is_space() {
-    let volume = Simulated::new(1);
-    let options = Database::builder().memory(64 << 20).background_threads(0);
-    let db = options.open_on(Arc::new(volume.clone())).unwrap();
-    let keyspace = db.keyspace("main").unwrap();
-    keyspace.ingest((0..300_000u32).map(|number| (number.to_be_bytes(), [0; 100]))).unwrap();
-    let mut batch = db.batch();
-    (0..300_000u32).step_by(105).for_each(|number| _ = batch.remove(&keyspace, number.to_be_bytes()));
-    batch.commit().unwrap();
-    db.flush().unwrap();
-    let engine = &db.handle.engine;
-    let no_reserve = Filter::kinds([OperationKind::Allocate]).file("reserve");
-    volume.fail_nth(no_reserve, 1, Fault::NoSpace, Repeat::Sticky);
-    assert!(engine.space.reserve.user().gets_space());
-    let areas = || engine.state.load().version.logs.totals().areas;
-    let (before, syncs) = (areas(), db.stats().device.syncs);
-    let mut guard = engine.writer().lock(Need::default()).unwrap();
-    engine.background.cleanser.cleanse_for_reserve(guard.get().unwrap()).unwrap();
-    drop(guard);
-    let syncs = db.stats().device.syncs - syncs;
-    assert!(!engine.space.reserve.is_whole() && areas() == 0);
-    assert!(before > 20 && syncs < before, "{syncs} syncs for {before} blocks");
-    volume.clear_faults();
-    db.check().unwrap();
-}
-
 /// A snapshot would keep the old copies of all of it, on a disk that may have no room for both.
 #[test]
 fn what_has_grown_waits_for_holders_of_much_that_is_old() {

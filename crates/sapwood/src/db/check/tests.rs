@@ -147,6 +147,83 @@ fn opened() -> (Simulated, Database, Keyspace) {
     (volume, db, keyspace)
 }
 
+/// Calls what it was given at the next read of data.
+struct AtRead {
+    inner: Simulated,
+    data: Mutex<Vec<FileId>>,
+    then: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl PassThrough for AtRead {
+    fn inner(&self) -> &dyn Volume {
+        &self.inner
+    }
+
+    fn open(&self, name: &str, access: Access) -> psync::Result<FileId> {
+        let file = self.inner().open(name, access)?;
+        if name == "data" {
+            self.data.lock().push(file);
+        }
+        Ok(file)
+    }
+
+    fn read(&self, set: &mut [Read<'_>]) -> psync::Result<()> {
+        if set.iter().any(|read| self.data.lock().contains(&read.file))
+            && let Some(then) = self.then.lock().take()
+        {
+            then();
+        }
+        self.inner().read(set)
+    }
+}
+
+/// It went on, and took the manifest and log of whoever had opened the database since for its own.
+#[test]
+fn a_check_ends_when_the_database_is_closed() {
+    let simulated = Simulated::new(1);
+    let (data, then) = (Mutex::default(), Mutex::default());
+    let volume = Arc::new(AtRead { inner: simulated.clone(), data, then });
+    let builder = Database::builder().memory(4 << 20).background_threads(0);
+    let db = builder.clone().open_on(Arc::clone(&volume) as Arc<dyn Volume>).unwrap();
+    let keyspace = db.keyspace("main").unwrap();
+    keyspace.ingest((0..20_000u32).map(|number| (number.to_be_bytes(), [7; 100]))).unwrap();
+    let closed = db.clone();
+    *volume.then.lock() = Some(Box::new(move || {
+        closed.close().unwrap();
+        let db = builder.open_on(Arc::new(simulated)).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        for round in 0..3u8 {
+            keyspace.insert([round], "new").unwrap();
+            db.flush().unwrap();
+        }
+    }));
+    let found = db.check();
+    assert!(matches!(found, Err(Error::Closed)), "{found:?}");
+    assert!(volume.then.lock().is_none());
+}
+
+/// The counts of all keyspaces behind one with a leaf that could not be read were compared no more.
+#[test]
+fn what_cannot_be_read_hides_no_wrong_count_of_another_keyspace() {
+    let (volume, db, keyspace) = opened();
+    let second = db.keyspace("second").unwrap();
+    for keyspace in [&keyspace, &second] {
+        keyspace.ingest((0..1000u32).map(|number| (number.to_be_bytes(), [7; 100]))).unwrap();
+    }
+    let engine = &db.handle.engine;
+    let (_, at, len) = nodes(&db, (keyspace.id(), 0)).remove(3);
+    volume.flip_bit("data", at + len / 2, 1).unwrap();
+    let mut version = (*engine.state.load().version).clone();
+    let mut tree = version.trees.get(&second.id()).unwrap().clone();
+    tree.len += 1;
+    version.trees.insert(second.id(), tree);
+    let version = Arc::new(version);
+    engine.state.replace(|state| State { version: Arc::clone(&version), ..State::clone(state) });
+    let Err(Error::Damaged { damage, .. }) = db.check() else { panic!("it is damaged") };
+    let told = damage.iter().filter(|error| error.to_string().contains("number of records")).count();
+    assert_eq!((damage.len(), told), (2, 1), "{damage:?}");
+}
+
 /// A disk that fails is when one wants to know of all damage.
 #[test]
 fn what_cannot_be_read_hides_no_damage() {

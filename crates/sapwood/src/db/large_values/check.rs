@@ -20,6 +20,9 @@ pub(in crate::db) fn check(handle: &Arc<Handle>) -> Result<()> {
         let (heads, chunks) = (opened(id), opened(chunks));
         let mut last = None;
         for record in snapshot.iter(&heads) {
+            if found.is_over() {
+                return found.into_result();
+            }
             let (key, stored) = match record {
                 Ok(record) => record,
                 Err(error) if error.is_damage() => {

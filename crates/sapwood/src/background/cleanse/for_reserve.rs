@@ -1,0 +1,222 @@
+//! Cleansing for the [reserve](crate::reserve) after a flush with removals: these take space in log areas, and free none before
+//! their blocks are cleansed. So blocks are, until the reserve is whole again, or that does not help.
+//!
+//! ```text
+//! one block ──there was space──▶ twice as much ─▶ … ─▶ whole ─▶ end
+//!     ▲                              │                  └─ some in a row brought nothing ─▶ left to the next flush
+//!     └── full, or cannot be read ───┘
+//!     ├── full ─▶ left to the next flush
+//!     └── cannot be read ─▶ stepped over
+//! ```
+//! Portions grow because each has its syncs, of which one a block were thousands.
+//!
+//! Invariants:
+//! 1. What snapshots keep from dying is not copied again and again: that would use the reserve up and free nothing.
+//! 2. What a flush cleanses in vain is bounded. Blocks from which few records were removed are as long as before.
+
+use super::Cleanser;
+use crate::background::portions::PORTION;
+use crate::cache::prefetch_buffer::KeyPosition;
+use crate::error::Result;
+use crate::tree_writer::WriterAtWork;
+
+/// Granules (1 MiB) that may have died and be held: readers hold some for a moment.
+const HELD_MAX: usize = 16;
+/// By how many bytes the reserve may become shorter than it was: then what died with the portions is held, whoever holds it.
+const SHORTER_MAX: u64 = 512 << 10;
+/// Portions in a row (count) that bring the reserve nothing. What dies is free when its segment has been collected, and a
+/// portion may have to wait for that of others.
+const IN_VAIN_MAX: usize = 8;
+
+impl Cleanser {
+    /// See the module documentation.
+    pub fn cleanse_for_reserve(&self, at_work: &mut WriterAtWork<'_>) -> Result<()> {
+        let (writer, work) = at_work.parts()?;
+        let (mut next, mut most) = (Some(KeyPosition::default()), 1);
+        let (mut least, mut in_vain) = (self.ctx.space.reserve.lacks(), 0);
+        while let Some(from) = next.take_if(|_| in_vain < IN_VAIN_MAX && self.helps_the_reserve()) {
+            work.needs(self.cleansing_max());
+            let cleansed =
+                self.ctx.space.with_reserve(|| self.cleanse_next_trees(writer, from.clone(), most));
+            (next, most) = match cleansed {
+                Err(error) if most > 1 && (error.is_disk_full() || error.is_of_reading()) => (Some(from), 1),
+                Err(error) if error.is_disk_full() => return Ok(()),
+                Err(error) if error.is_of_reading() => {
+                    tracing::error!(%error, path = %self.ctx.health.path(), "a block is not cleansed");
+                    (self.behind_next(from), 1)
+                }
+                cleansed => (cleansed?, most.saturating_mul(2).max(*PORTION.start())),
+            };
+            let lacks = self.ctx.space.reserve.lacks();
+            in_vain = match lacks.checked_sub(least) {
+                None => 0,
+                Some(more) if more > SHORTER_MAX => IN_VAIN_MAX,
+                Some(_) => in_vain + 1,
+            };
+            least = least.min(lacks);
+        }
+        Ok(())
+    }
+
+    /// Whether the reserve needs space, and cleansing may free some.
+    fn helps_the_reserve(&self) -> bool {
+        let state = self.ctx.state.load();
+        let held = self.ctx.space.slots.used().saturating_sub(state.version.segments.granules());
+        let is_last = self.ctx.flush.stops() && state.frozen.is_none() && state.active.is_empty();
+        !self.ctx.space.reserve.is_whole()
+            && state.version.logs.totals().areas > 0
+            && held <= HELD_MAX
+            && !is_last
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::background::cleanse::tests::{damage, with_due};
+    use crate::flow::memory::Need;
+    use crate::tree::view::TreeView;
+    use crate::{Database, Keyspace};
+    use psync::{Fault, Filter, OperationKind, Repeat, Simulated};
+    use std::sync::Arc;
+
+    /// Records of which few are removed in each block, so that none becomes shorter.
+    fn with_removals(volume: &Simulated, keyspaces: usize, records: u32) -> (Database, Vec<Keyspace>) {
+        let options = Database::builder().memory(64 << 20).background_threads(0);
+        let db = options.open_on(Arc::new(volume.clone())).unwrap();
+        let keyspaces: Vec<_> =
+            (0..keyspaces).map(|number| db.keyspace(&format!("k{number}")).unwrap()).collect();
+        let mut batch = db.batch();
+        for keyspace in &keyspaces {
+            keyspace.ingest((0..records).map(|number| (number.to_be_bytes(), [0; 100]))).unwrap();
+            (0..records).step_by(105).for_each(|number| _ = batch.remove(keyspace, number.to_be_bytes()));
+        }
+        batch.commit().unwrap();
+        db.flush().unwrap();
+        (db, keyspaces)
+    }
+
+    fn areas(db: &Database) -> u64 {
+        db.handle.engine.state.load().version.logs.totals().areas
+    }
+
+    /// Gives the reserve up, and lets it have no space again.
+    fn use_the_reserve(volume: &Simulated, db: &Database) {
+        let none = Filter::kinds([OperationKind::Allocate]).file("reserve");
+        volume.fail_nth(none, 1, Fault::NoSpace, Repeat::Sticky);
+        assert!(db.handle.engine.space.reserve.user().gets_space());
+        assert!(!db.handle.engine.space.reserve.is_whole());
+    }
+
+    fn cleanse(db: &Database) -> u64 {
+        let engine = &db.handle.engine;
+        let before = areas(db);
+        let mut guard = engine.writer().lock(Need::default()).unwrap();
+        engine.background.cleanser.cleanse_for_reserve(&mut guard).unwrap();
+        before - areas(db)
+    }
+
+    /// Each block had a portion, and its syncs, of its own: thousands for each flush. And where that brought nothing, all blocks
+    /// were cleansed with each flush.
+    #[test]
+    fn for_the_reserve_portions_grow_and_end_where_they_bring_nothing() {
+        let volume = Simulated::new(1);
+        let (db, _) = with_removals(&volume, 1, 1_000_000);
+        use_the_reserve(&volume, &db);
+        let (before, syncs) = (areas(&db), db.stats().device.syncs);
+        let cleansed = cleanse(&db);
+        let syncs = db.stats().device.syncs - syncs;
+        assert!(syncs < cleansed, "{syncs} syncs for {cleansed} blocks of {before}");
+        assert!((20..before / 2).contains(&cleansed), "{cleansed} blocks of {before}");
+        volume.clear_faults();
+        db.check().unwrap();
+    }
+
+    /// A block of each keyspace was a portion of its own, and the reserve was tried anew for each keyspace.
+    #[test]
+    fn for_the_reserve_keyspaces_share_portions() {
+        let volume = Simulated::new(1);
+        let (db, _) = with_removals(&volume, 300, 500);
+        use_the_reserve(&volume, &db);
+        let (before, syncs, fired) = (areas(&db), db.stats().device.syncs, volume.fired());
+        let cleansed = cleanse(&db);
+        let (syncs, fired) = (db.stats().device.syncs - syncs, volume.fired() - fired);
+        assert!(cleansed >= 100 && syncs < cleansed, "{syncs} syncs for {cleansed} blocks of {before}");
+        assert!(fired < 100, "the reserve was tried {fired} times");
+        volume.clear_faults();
+        cleanse(&db);
+        let fired = volume.fired();
+        db.flush().unwrap();
+        assert!(db.handle.engine.space.reserve.is_whole() && volume.fired() == fired);
+    }
+
+    /// The first block that could not be read ended it, with each flush.
+    #[test]
+    fn for_the_reserve_what_cannot_be_read_is_stepped_over() {
+        let volume = Simulated::new(1);
+        let (db, keyspace, due) = with_due(&volume, 0, 80_000);
+        let engine = &db.handle.engine;
+        let version = Arc::clone(&engine.state.load().version);
+        let view = TreeView { pager: &engine.pager, version: &version, keyspace: keyspace.id() };
+        let damaged = view.block_at(&due[0].low).unwrap().unwrap().id;
+        let (_, leaf) = view.leaves_of(&view.node(damaged, 1).unwrap()).next().unwrap();
+        drop(version);
+        damage(&volume, &db, leaf);
+        use_the_reserve(&volume, &db);
+        let before = areas(&db);
+        let cleansed = cleanse(&db);
+        assert!(cleansed > 1 && areas(&db) > 0, "{cleansed} of {before}");
+        volume.clear_faults();
+        // The same of a compaction, which tells what it could not do.
+        assert!(db.compact().unwrap_err().is_damage());
+        let version = &engine.state.load().version;
+        assert_eq!(version.logs.iter().map(|(block, _)| block).collect::<Vec<_>>(), [damaged]);
+    }
+
+    /// The reserve was used up for copies of what a snapshot held.
+    #[test]
+    fn for_the_reserve_little_is_copied_that_a_snapshot_holds() {
+        let volume = Simulated::new(1);
+        let (db, keyspaces) = with_removals(&volume, 1, 1_000_000);
+        let reserve = &db.handle.engine.space.reserve;
+        let whole = reserve.needs().whole();
+        // A disk on which it is not whole, however much it gets.
+        assert!(reserve.user().gets_space());
+        volume.set_capacity(volume.used() + whole - (64 << 10));
+        db.handle.engine.space.restore_reserve();
+        assert!(!reserve.is_whole() && reserve.lacks() < 1 << 20);
+        let snapshot = db.snapshot();
+        let before = areas(&db);
+        let cleansed = cleanse(&db);
+        assert!(
+            cleansed * 10 < before && reserve.lacks() < 3 << 20,
+            "{cleansed} of {before}: {}",
+            reserve.lacks()
+        );
+        // And nothing once it holds much.
+        volume.set_capacity(u64::MAX);
+        db.compact().unwrap();
+        let mut batch = db.batch();
+        (1..1_000_000u32)
+            .step_by(105)
+            .for_each(|number| _ = batch.remove(&keyspaces[0], number.to_be_bytes()));
+        batch.commit().unwrap();
+        db.flush().unwrap();
+        assert!(reserve.is_whole() && areas(&db) > 0);
+        use_the_reserve(&volume, &db);
+        assert_eq!(cleanse(&db), 0);
+        drop(snapshot);
+        assert!(cleanse(&db) > 0);
+        volume.clear_faults();
+        db.check().unwrap();
+    }
+
+    /// Closing waited until all blocks were cleansed, behind the last flush as well.
+    #[test]
+    fn for_the_reserve_nothing_is_cleansed_behind_the_last_flush() {
+        let volume = Simulated::new(1);
+        let (db, _) = with_removals(&volume, 1, 100_000);
+        use_the_reserve(&volume, &db);
+        db.handle.engine.flush.stop();
+        assert_eq!(cleanse(&db), 0);
+    }
+}
