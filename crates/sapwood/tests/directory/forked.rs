@@ -6,7 +6,7 @@ use futures_executor::block_on;
 use futures_util::{Stream, TryStreamExt};
 use psync::{Access, AlignedBuffer, Device, ReadInto, Volume, Write};
 use sapwood::merge::MergeOperator;
-use sapwood::{Error, KeyspaceOptions, RangeStream, Result};
+use sapwood::{Durability, Error, KeyspaceOptions, RangeStream, Result};
 use std::future::Future;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -15,22 +15,26 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+/// Longer than a child takes on a slow disk.
+const ENDS_WITHIN: Duration = Duration::from_secs(600);
 
 /// Runs `work` in a child, and returns whether it came to its end and found what it expected. The child shall not run
 /// what else ends a program: other threads of this one had locks.
 fn in_child(work: impl FnOnce() -> bool) -> bool {
     match fork().expect("a child") {
         Fork::Parent(child) => {
-            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+            let deadline = Instant::now() + ENDS_WITHIN;
             loop {
                 match fork::waitpid_nohang(child).expect("it is waited for") {
                     Some(status) => return status == 0,
-                    None if std::time::Instant::now() > deadline => {
+                    None if Instant::now() > deadline => {
                         Command::new("kill").args(["-9", &child.to_string()]).status().expect("kill");
                         waitpid(child).expect("it is waited for");
                         return false;
                     }
-                    None => std::thread::sleep(std::time::Duration::from_millis(10)),
+                    None => std::thread::sleep(Duration::from_millis(10)),
                 }
             }
         }
@@ -95,7 +99,8 @@ fn a_child_that_uses_its_copy_is_told_so() {
     batch.insert(&keyspace, "visible", "1");
     let mut pending = Some(batch.commit_visible().unwrap());
     // By now the parent has threads for tasks, which the child has not.
-    let commit = |key: &str| db.batch().insert(&keyspace, key, "1").commit_async();
+    let commit =
+        |key: &str| db.batch().insert(&keyspace, key, "1").durability(Durability::Immediate).commit_async();
     block_on(commit("of a task")).unwrap();
     let [mut begun, mut dropped] = ["begun", "dropped"].map(|key| {
         let mut commit = Box::pin(commit(key));
@@ -153,7 +158,7 @@ impl MergeOperator for SlowOperator {
     fn apply(&self, _: Option<&[u8]>, operand: &[u8]) -> std::result::Result<Vec<u8>, String> {
         self.0.begun.fetch_add(1, SeqCst);
         while self.0.is_slow.load(SeqCst) {
-            std::thread::sleep(std::time::Duration::from_millis(1));
+            std::thread::sleep(Duration::from_millis(1));
         }
         Ok(operand.to_vec())
     }
@@ -241,17 +246,22 @@ fn a_child_leaves_its_parents_reads_in_flight() {
     block.fill(7);
     let writes: Vec<_> = (0..64).map(|number| Write { file, offset: number << 16, data: &block }).collect();
     disk.write(&writes).unwrap();
-    for waits in [false, true] {
+    let set = || {
         let reads = (0..8).map(|number| ReadInto {
             file,
             offset: number << 18,
             buffer: AlignedBuffer::new(64 << 10),
         });
-        let mut reads = Some(disk.begin(reads.collect()));
-        let began = std::time::Instant::now();
+        reads.collect::<Vec<_>>()
+    };
+    for waits in [false, true] {
+        let began = Instant::now();
+        disk.begin(set()).wait().unwrap();
+        // The reads are done by then, also on a slow disk.
+        let is_done = Duration::from_millis(100) + 10 * began.elapsed();
+        let mut reads = Some(disk.begin(set()));
         assert!(in_child(|| {
-            // The reads are done by then.
-            std::thread::sleep(std::time::Duration::from_millis(100));
+            std::thread::sleep(is_done);
             match reads.take() {
                 Some(reads) if waits => {
                     reads.has_ended() || matches!(reads.wait(), Err(psync::Error::Forked { .. }))
@@ -262,6 +272,7 @@ fn a_child_leaves_its_parents_reads_in_flight() {
                 }
             }
         }));
+        let began = Instant::now();
         let buffers = reads.expect("the parent's").wait().unwrap();
         assert!(buffers.len() == 8 && buffers.iter().all(|buffer| buffer.iter().all(|byte| *byte == 7)));
         assert!(began.elapsed().as_secs() < 30, "it has waited for its child");

@@ -20,10 +20,15 @@ fn scratch() -> TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a scratch directory")
 }
 
-/// Small, so that there are new files after a few thousand records.
+/// Small, so that there are new files after a few thousand records. Only those that ask for it are durable at once: a sync for each would take
+/// hours on a slow disk.
 fn builder() -> Builder {
     // The values would compress to a tenth, and files grow that much more slowly.
-    Database::builder().compression(Compression::None).memory(4 << 20).segment_span(1 << 20)
+    Database::builder()
+        .compression(Compression::None)
+        .memory(4 << 20)
+        .segment_span(1 << 20)
+        .durability(Durability::Buffered)
 }
 
 /// Runs a test in a process of its own; returns true there, and false when it is done. Limits are those of a process, and a child that is

@@ -17,14 +17,21 @@ fn limited<T>(resource: Resource, most: u64, work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Writes until something is refused, and returns the number of records and the refusal.
-fn write(keyspace: &Keyspace, numbers: std::ops::Range<u64>) -> (u64, Option<Error>) {
+/// Writes, now and then durably, until something is refused, and returns the number of records and the refusal.
+fn write(db: &Database, keyspace: &Keyspace, numbers: std::ops::Range<u64>) -> (u64, Option<Error>) {
     for number in numbers.clone() {
-        if let Err(error) = keyspace.insert(key(number), value(number)) {
+        if let Err(error) = write_one(db, keyspace, number) {
             return (number, Some(error));
         }
     }
     (numbers.end, None)
+}
+
+fn write_one(db: &Database, keyspace: &Keyspace, number: u64) -> Result<()> {
+    match number % 100 {
+        0 => put(db, keyspace, number),
+        _ => keyspace.insert(key(number), value(number)),
+    }
 }
 
 /// It was poisoned until it was opened again, although nothing had been written.
@@ -40,7 +47,7 @@ fn a_moment_without_descriptors_poisons_nothing() {
         let keyspace = db.keyspace("main").unwrap();
         put(&db, &keyspace, 0).unwrap();
         let (end, refused) = limited(Resource::Nofile, 0, || {
-            let written = write(&keyspace, 1..1_000_000);
+            let written = write(&db, &keyspace, 1..1_000_000);
             // Existing files go on, and with them durable commits as long as there is room, syncs and reads.
             assert!(keyspace.get(key(0)).unwrap().is_some());
             db.sync().unwrap();
@@ -49,7 +56,7 @@ fn a_moment_without_descriptors_poisons_nothing() {
         });
         assert!(matches!(refused, Some(Error::Exhausted(_))), "{refused:?}");
         assert!(end > 1_000, "{end}");
-        let (end, refused) = write(&keyspace, end..end + 3_000);
+        let (end, refused) = write(&db, &keyspace, end..end + 3_000);
         assert!(refused.is_none(), "{refused:?}");
         put(&db, &keyspace, end).unwrap();
         db.flush().unwrap();
@@ -69,7 +76,7 @@ fn opening_without_descriptors_can_be_tried_again() {
     let dir = scratch();
     let path = dir.path().join("d");
     let (db, keyspace) = open(&path);
-    let (end, _) = write(&keyspace, 0..5_000);
+    let (end, _) = write(&db, &keyspace, 0..5_000);
     drop(keyspace);
     db.close().unwrap();
     let open_files = || std::fs::read_dir("/proc/self/fd").expect("a list").count() as u64;
@@ -105,12 +112,12 @@ fn a_file_at_its_largest_is_a_full_disk() {
         let path = dir.path().join("d");
         let (db, keyspace) = open(&path);
         let (end, refused) = limited(Resource::Fsize, most, || {
-            let written = write(&keyspace, 0..1_000_000);
+            let written = write(&db, &keyspace, 0..1_000_000);
             assert!(keyspace.get(key(17)).unwrap().is_some());
             written
         });
         assert!(refused.as_ref().is_some_and(Error::is_disk_full), "{most}: {refused:?}");
-        let (end, refused) = write(&keyspace, end..end + 3_000);
+        let (end, refused) = write(&db, &keyspace, end..end + 3_000);
         assert!(refused.is_none(), "{most}: {refused:?}");
         put(&db, &keyspace, end).unwrap();
         drop(keyspace);
@@ -139,14 +146,10 @@ fn each_open_can_be_refused_once() {
             })
             .unwrap();
         for number in 0..3_000 {
-            let write = || match number % 100 {
-                0 => put(&db, &keyspace, number),
-                _ => keyspace.insert(key(number), value(number)),
-            };
-            write()
+            write_one(&db, &keyspace, number)
                 .or_else(|error| {
                     again(false, error);
-                    write()
+                    write_one(&db, &keyspace, number)
                 })
                 .unwrap();
             if number % 500 == 0 {
