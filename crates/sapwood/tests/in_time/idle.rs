@@ -1,9 +1,11 @@
 //! Between two flushes the background thread works for those who read: what waits goes to the trees, and the log pieces
 //! that scans come across go to the leaves, when the scans have paid for it; and it stops as soon as the reading does.
 
+use psync::Simulated;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sapwood::{Database, Durability, Keyspace, Stats};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const RECORDS: u64 = 200_000;
@@ -12,12 +14,13 @@ fn key(number: u64) -> [u8; 8] {
     number.to_be_bytes()
 }
 
-/// A database of several times its memory, with log pieces in most blocks and changes that wait.
-fn overwritten(dir: &std::path::Path) -> (Database, Keyspace) {
+/// A database of several times its memory, with log pieces in most blocks and changes that wait. On a simulated volume: how soon the background
+/// thread is done is its own time then, and not the disk's.
+fn overwritten() -> (Database, Keyspace) {
     let db = Database::builder()
         .compression(sapwood::Compression::None)
         .memory(4 << 20)
-        .open(dir.join("db"))
+        .open_on(Arc::new(Simulated::new(1)))
         .expect("a database");
     let keyspace = db.keyspace("records").expect("a keyspace");
     let mut rng = StdRng::seed_from_u64(1);
@@ -47,8 +50,7 @@ fn read_until(db: &Database, mut read: impl FnMut(u64), is_done: impl Fn(&Stats)
 
 #[test]
 fn scans_are_worth_cleansing_and_gets_are_worth_the_queues_memory() {
-    let dir = tempfile::tempdir().unwrap();
-    let (db, keyspace) = overwritten(dir.path());
+    let (db, keyspace) = overwritten();
     let before = db.stats();
     assert!(before.space.log_pieces > 100, "{before}");
 
@@ -90,8 +92,7 @@ fn blocks_that_scans_come_to_are_cleansed_beside_writes_and_no_dearer_than_the_s
 
 /// Whether there were pieces in the way, and no flush took them away.
 fn scans_beside_inserts() -> bool {
-    let dir = tempfile::tempdir().expect("a directory");
-    let (db, keyspace) = overwritten(dir.path());
+    let (db, keyspace) = overwritten();
     db.flush().expect("flushes");
     let mut rng = StdRng::seed_from_u64(3);
     let begin = db.stats();
