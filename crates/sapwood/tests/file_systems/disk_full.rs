@@ -5,34 +5,38 @@ use crate::writer::{Writer, verify};
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+/// Refusals that are waited for before the writer is killed, and how long: it may have space left for long, or wait for the disk.
+const REFUSALS: u64 = 20;
+const REFUSED_WITHIN: Duration = Duration::from_secs(60);
+
 fn survives(kind: Kind) {
     let Some(dir) = ground(kind) else { return };
     let at = dir.path().join("mounted");
     let _mounted = Mount::make(kind, &dir.path().join("disk.img"), 320, &at).expect("a file system");
     let (path, fill) = (at.join("db"), at.join("fill"));
-    let mut least = 0;
+    let (mut least, mut refused) = (0, 0);
     for round in 0..5u64 {
         let story = format!("{kind:?}, round {round}");
         let mut writer = Writer::start(&path);
-        let begun = Instant::now();
-        while writer.durable() <= least && begun.elapsed() < Duration::from_secs(20) {
-            assert!(!writer.has_ended(), "{story}: the writer ends");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        // It is open, and at work.
+        writer.after(least);
         // It is full until somebody frees a part, and then full again.
         let mut file = std::fs::File::create(&fill).expect("a file");
         while file.write_all(&[1; 4096]).is_ok() {}
         drop(file);
         let begun = Instant::now();
-        while writer.full() < 20 && begun.elapsed() < Duration::from_secs(5) {
+        while writer.full() < REFUSALS && begun.elapsed() < REFUSED_WITHIN {
             assert!(!writer.has_ended(), "{story}: the writer ends");
             std::thread::sleep(Duration::from_millis(1));
         }
         std::thread::sleep(Duration::from_millis(37 * round));
+        refused += writer.full();
         least = least.max(writer.kill());
         std::fs::remove_file(&fill).expect("there");
         least = verify(&path, least, &story);
     }
+    println!("{kind:?}: {refused} refusals");
+    assert!(refused > 0, "{kind:?}: the disk was never full for the writer");
 }
 
 #[test]
