@@ -58,7 +58,9 @@ fn a_backup_beside_a_writer_stays_within_the_budget() {
             (taken.expect("backups"), db.stats())
         })
     });
-    assert!(taken[0].copied > 3 * BUDGET && taken[3].copied > BUDGET / 8, "{taken:?}");
+    // How much is written beside one of them is the disk's affair.
+    let later: u64 = taken[1..].iter().map(|backup| backup.copied).sum();
+    assert!(taken[0].copied > 3 * BUDGET && later > BUDGET / 8, "{taken:?}");
     assert!(peak <= MOST, "{peak} bytes with a budget of {BUDGET}:\n{stats}");
     let before = resident();
     let (peak, ()) = peak_while(before, || {

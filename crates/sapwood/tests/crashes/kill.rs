@@ -14,8 +14,8 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 const THREADS: u64 = 4;
-/// Longer than a child takes to open its database on a slow machine, beside others.
-const READY_WITHIN: Duration = Duration::from_secs(120);
+/// Longer than a child takes to open its database on a slow disk, beside others.
+const READY_WITHIN: Duration = Duration::from_secs(600);
 const SLOTS: u64 = 400;
 const KEYS: u64 = 5;
 
