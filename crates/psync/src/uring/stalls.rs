@@ -29,13 +29,19 @@ fn each(timeout: Duration, fate: impl Fn(usize) -> Fate + Copy + Send + Sync + '
     all
 }
 
+/// A file that is on no disk, whose calls never take as long as a timeout.
+fn in_memory() -> File {
+    let file = rustix::fs::memfd_create("stalls", rustix::fs::MemfdFlags::CLOEXEC);
+    file.expect("a file in memory").into()
+}
+
 fn transfer<'a>(file: &'a File, place: usize, memory: Memory<'a>) -> Transfer<'a> {
     Transfer { file, offset: (place * LEN) as u64, memory, outcome: Ok(0) }
 }
 
 /// Writes and reads blocks, and checks them.
 fn write_and_read(uring: &Uring, seed: u8) {
-    let file = tempfile::tempfile().unwrap();
+    let file = in_memory();
     let data = [0, 1, 2].map(|n| vec![seed + n; LEN]);
     let mut writes: Vec<_> =
         data.iter().enumerate().map(|(n, data)| transfer(&file, n, Memory::From(data))).collect();
@@ -60,7 +66,7 @@ fn landings(file: &Arc<File>, pool: &BufferPool, count: usize) -> Vec<Landing> {
 }
 
 fn filled(blocks: usize) -> Arc<File> {
-    let file = tempfile::tempfile().unwrap();
+    let file = in_memory();
     (0..blocks).for_each(|n| file.write_all_at(&[n as u8 + 1; LEN], (n * LEN) as u64).unwrap());
     Arc::new(file)
 }
@@ -109,7 +115,7 @@ fn a_set_whose_completions_are_lost_is_carried_out_by_ordinary_calls() {
 fn a_set_whose_completions_are_late_is_told_of_and_waited_for() {
     const LATE: Duration = Duration::from_millis(300);
     for uring in each(Duration::from_secs(60), |n| if n == 1 { Fate::Late(LATE) } else { Fate::Come }) {
-        let file = tempfile::tempfile().unwrap();
+        let file = in_memory();
         let data = [[7; LEN]; 2];
         let mut set =
             [transfer(&file, 4, Memory::From(&data[0])), transfer(&file, 5, Memory::From(&data[1]))];
