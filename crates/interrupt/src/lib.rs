@@ -26,6 +26,8 @@ static FIRST: OnceLock<Instant> = OnceLock::new();
 const SECOND_AFTER: Duration = Duration::from_secs(if cfg!(debug_assertions) { 10 } else { 1 });
 /// Whatever is not over by then waits for something that may never come: a disk, a pipe that nobody reads. Longer in debug builds, which are slow.
 const ENDS_WITHIN: Duration = Duration::from_secs(if cfg!(debug_assertions) { 20 } else { 4 });
+/// What debug builds take instead, in seconds: tests know whether a program waits for a slow disk or for ever.
+const SECONDS: &str = "INTERRUPT_ENDS_WITHIN";
 /// How long the last words may take. Standard error may be what the program waits for.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 /// What shells expect of a program that Ctrl-C has ended: 128 and the number of SIGINT.
@@ -50,13 +52,19 @@ pub fn watch(program: &'static str, left: &'static str) {
     }
 }
 
+fn ends_within() -> Duration {
+    let seconds = std::env::var(SECONDS).ok().filter(|_| cfg!(debug_assertions));
+    seconds.and_then(|seconds| seconds.parse().ok()).map_or(ENDS_WITHIN, Duration::from_secs)
+}
+
 /// Ends the program some time after Ctrl-C, if it has not ended by itself.
 fn end_in_time(program: &str, left: &'static str) {
-    let remaining = ENDS_WITHIN.saturating_sub(FIRST.wait().elapsed());
+    let ends_within = ends_within();
+    let remaining = ends_within.saturating_sub(FIRST.wait().elapsed());
     std::thread::sleep(remaining);
     let words = format!(
         "{program}: still not over {} s after the interrupt: ended at once; {left}",
-        ENDS_WITHIN.as_secs()
+        ends_within.as_secs()
     );
     let _ = std::thread::Builder::new().spawn(move || writeln!(std::io::stderr().lock(), "{words}"));
     std::thread::sleep(LAST_WORDS);

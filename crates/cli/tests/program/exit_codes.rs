@@ -248,7 +248,7 @@ fn who_waits_for_a_database_gets_it() {
     let waiting: Vec<_> = (0..4)
         .map(|index| {
             let key = format!("key{index}");
-            place.command(&["put", "ships.db", &key, "1", "--wait", "60"]).spawn().unwrap()
+            place.command(&["put", "ships.db", &key, "1", "--wait", "600"]).spawn().unwrap()
         })
         .collect();
     std::thread::sleep(std::time::Duration::from_millis(300));
@@ -349,7 +349,7 @@ fn a_repair_waits_for_the_database() {
     place.run(&["repair", "ships.db", "new.db", "--wait", "0.3"]).ends(3).tells("ships.db is in use by");
     assert!(began.elapsed() >= std::time::Duration::from_millis(300));
     assert!(!place.path("new.db").exists());
-    let waiting = place.command(&["repair", "ships.db", "new.db", "--wait", "60"]).spawn().unwrap();
+    let waiting = place.command(&["repair", "ships.db", "new.db", "--wait", "600"]).spawn().unwrap();
     std::thread::sleep(std::time::Duration::from_millis(300));
     db.close().unwrap();
     wait(waiting).ends(0);

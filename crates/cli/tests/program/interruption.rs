@@ -7,6 +7,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+/// What the program gives itself after Ctrl-C, in seconds, where it is stuck: it is let come so far.
+const STUCK: (&str, &str) = ("INTERRUPT_ENDS_WITHIN", "4");
 /// How long the program may take to note a signal that has reached it.
 const NOTED: Duration = Duration::from_millis(1500);
 
@@ -191,6 +193,7 @@ fn it_ends_in_time_even_if_it_is_stuck() {
     errors.write_all(&vec![b'x'; 1 << 16]).unwrap();
     let mut child = place
         .command(&["load", "x.db", "-", "--skip-bad"])
+        .env(STUCK.0, STUCK.1)
         .stdin(Stdio::piped())
         .stderr(errors)
         .spawn()
@@ -213,7 +216,7 @@ fn a_command_that_waits_for_the_lock_ends_at_once() {
     place.ships("fram\t1892\n");
     let db = sapwood::Database::open(place.path("ships.db")).unwrap();
     for command in ["flush", "compact", "check"] {
-        let mut child = place.command(&[command, "ships.db", "--wait", "60"]).spawn().unwrap();
+        let mut child = place.command(&[command, "ships.db", "--wait", "600"]).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(300));
         assert!(child.try_wait().unwrap().is_none(), "{command} waits");
         assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
@@ -254,7 +257,7 @@ fn a_large_value_whose_pipe_is_silent_is_given_up() {
     let place = Place::new();
     place.run(&["put", "x.db", "before", "1"]).ends(0);
     let mut child = place
-        .command(&["put", "x.db", "k", "--from", "-", "-k", "photos", "--wait", "60"])
+        .command(&["put", "x.db", "k", "--from", "-", "-k", "photos", "--wait", "600"])
         .stdin(Stdio::piped())
         .spawn()
         .unwrap();
@@ -273,7 +276,7 @@ fn a_large_value_whose_pipe_is_silent_is_given_up() {
 fn what_was_made_for_a_large_value_that_is_given_up_keeps_no_records_out() {
     let place = Place::new();
     let put = || {
-        let mut command = place.command(&["put", "x.db", "k", "--from", "-", "--wait", "60"]);
+        let mut command = place.command(&["put", "x.db", "k", "--from", "-", "--wait", "600"]);
         command.stdin(Stdio::piped()).spawn().unwrap()
     };
     let mut silent = put();
@@ -332,7 +335,8 @@ fn a_get_that_is_stuck_tells_what_it_may_leave() {
     place.ships("fram\t1892\n");
     assert!(Command::new("mkfifo").arg(place.path("pipe")).status().unwrap().success());
     // Nobody reads the pipe.
-    let child = place.command(&["get", "ships.db", "fram", "--to", "pipe"]).spawn().unwrap();
+    let mut command = place.command(&["get", "ships.db", "fram", "--to", "pipe"]);
+    let child = command.env(STUCK.0, STUCK.1).spawn().unwrap();
     until_it_heeds(&child);
     std::thread::sleep(Duration::from_millis(300));
     interrupt(&child);

@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_sapwood");
 
-/// Longer than anything here takes on a slow machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than anything here takes on a slow disk.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// After Ctrl-C, in seconds: so that what is ended in order has the time for it on a slow disk.
+const ENDS_WITHIN: &str = "300";
 
 /// What a run came to.
 #[derive(Debug)]
@@ -67,6 +69,7 @@ impl Place {
         let mut command = Command::new(PROGRAM);
         command.args(arguments).current_dir(self.dir.path()).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.env("INTERRUPT_ENDS_WITHIN", ENDS_WITHIN);
         command
     }
 

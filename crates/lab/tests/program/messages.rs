@@ -6,9 +6,9 @@ use std::process::{Command, Stdio};
 #[cfg(unix)]
 use std::time::{Duration, Instant};
 
-/// How long anything may take that is to come, however busy the machine is.
+/// How long anything may take that is to come, however busy the machine and slow the disk is.
 #[cfg(unix)]
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(600);
 
 /// Waits until a program heeds requests to terminate: before, they end it.
 #[cfg(target_os = "linux")]
@@ -118,6 +118,8 @@ fn ctrl_c_ends_in_order_and_leaves_nothing() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_sapwood-lab"))
         .current_dir(dir.path())
         .args(["run", "E6", "--device", "disk", "--scale", "ci"])
+        // In seconds: on a slow disk it may be long before it looks.
+        .env("INTERRUPT_ENDS_WITHIN", "300")
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -171,6 +173,7 @@ fn it_ends_in_time_even_if_it_is_stuck() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_sapwood-lab"))
         .current_dir(dir.path())
         .args(["trace", "make", "block", "--like", "tpce", "--out", "-"])
+        .env("INTERRUPT_ENDS_WITHIN", "4")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -184,7 +187,7 @@ fn it_ends_in_time_even_if_it_is_stuck() {
     let began = Instant::now();
     assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
     while child.try_wait().unwrap().is_none() {
-        // It gives itself 4 s, and 20 in debug builds: see the crate `interrupt`.
+        // It gives itself 4 s: see the crate `interrupt`.
         if began.elapsed() > SOON {
             let _ = child.kill();
             panic!("it did not end");
