@@ -44,7 +44,7 @@ impl Background {
     pub fn new(ctx: WorkContext, commits: &Arc<CommitPipeline>) -> Self {
         let ctx = Arc::new(ctx);
         let collector = Arc::new(Collector::new(Arc::clone(&ctx)));
-        let cleanser = Arc::new(Cleanser { ctx: Arc::clone(&ctx), collector: Arc::clone(&collector) });
+        let cleanser = Arc::new(Cleanser::new(Arc::clone(&ctx), Arc::clone(&collector)));
         let flusher = Arc::new(Flusher::new(
             (Arc::clone(&ctx), Arc::clone(commits)),
             (Arc::clone(&cleanser), Arc::clone(&collector)),

@@ -73,6 +73,8 @@ ranks! {
     Tuning,
     /// Where the flush of a queue goes on.
     Resume,
+    /// Where cleansing for the reserve goes on.
+    ReserveWalk,
     /// How much the running flush has written.
     FlushProgress,
     /// Segments, or dropped trees, that could not be read.

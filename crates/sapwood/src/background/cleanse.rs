@@ -17,6 +17,7 @@ pub(crate) use grown::Growth;
 
 use crate::background::collect::Collector;
 use crate::background::context::WorkContext;
+use for_reserve::ReserveWalk;
 use std::sync::Arc;
 
 /// See the module documentation.
@@ -24,4 +25,11 @@ pub(crate) struct Cleanser {
     pub ctx: Arc<WorkContext>,
     /// What cleansing leaves dead is collected at once.
     pub collector: Arc<Collector>,
+    for_reserve: ReserveWalk,
+}
+
+impl Cleanser {
+    pub fn new(ctx: Arc<WorkContext>, collector: Arc<Collector>) -> Self {
+        Self { ctx, collector, for_reserve: ReserveWalk::default() }
+    }
 }

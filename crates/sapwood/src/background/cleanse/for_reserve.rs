@@ -8,7 +8,7 @@
 //!     ├── full ─▶ left to the next flush
 //!     └── cannot be read ─▶ stepped over
 //! ```
-//! Portions grow because each has its syncs, of which one a block were thousands.
+//! Portions grow because each has its syncs, of which one a block were thousands. The next flush goes on where this one has ended.
 //!
 //! Invariants:
 //! 1. What snapshots keep from dying is not copied again and again: that would use the reserve up and free nothing.
@@ -18,6 +18,7 @@ use super::Cleanser;
 use crate::background::portions::PORTION;
 use crate::cache::prefetch_buffer::KeyPosition;
 use crate::error::Result;
+use crate::lock_order::{RankedMutex, rank};
 use crate::tree_writer::WriterAtWork;
 
 /// Granules (1 MiB) that may have died and be held: readers hold some for a moment.
@@ -28,11 +29,17 @@ const SHORTER_MAX: u64 = 512 << 10;
 /// portion may have to wait for that of others.
 const IN_VAIN_MAX: usize = 8;
 
+/// Where the next flush goes on.
+#[derive(Default)]
+pub(crate) struct ReserveWalk {
+    next: RankedMutex<rank::ReserveWalk, KeyPosition>,
+}
+
 impl Cleanser {
     /// See the module documentation.
     pub fn cleanse_for_reserve(&self, at_work: &mut WriterAtWork<'_>) -> Result<()> {
         let (writer, work) = at_work.parts()?;
-        let (mut next, mut most) = (Some(KeyPosition::default()), 1);
+        let (mut next, mut most) = (Some(std::mem::take(&mut *self.for_reserve.next.lock())), 1);
         let (mut least, mut in_vain) = (self.ctx.space.reserve.lacks(), 0);
         while let Some(from) = next.take_if(|_| in_vain < IN_VAIN_MAX && self.helps_the_reserve()) {
             work.needs(self.cleansing_max());
@@ -55,6 +62,7 @@ impl Cleanser {
             };
             least = least.min(lacks);
         }
+        *self.for_reserve.next.lock() = next.unwrap_or_default();
         Ok(())
     }
 
@@ -120,13 +128,25 @@ mod tests {
     #[test]
     fn for_the_reserve_portions_grow_and_end_where_they_bring_nothing() {
         let volume = Simulated::new(1);
-        let (db, _) = with_removals(&volume, 1, 1_000_000);
+        let (db, keyspaces) = with_removals(&volume, 1, 1_000_000);
         use_the_reserve(&volume, &db);
         let (before, syncs) = (areas(&db), db.stats().device.syncs);
         let cleansed = cleanse(&db);
         let syncs = db.stats().device.syncs - syncs;
         assert!(syncs < cleansed, "{syncs} syncs for {cleansed} blocks of {before}");
         assert!((20..before / 2).contains(&cleansed), "{cleansed} blocks of {before}");
+        // The next flush goes on behind them.
+        let mut batch = db.batch();
+        (1..1_000_000u32)
+            .step_by(105)
+            .for_each(|number| _ = batch.remove(&keyspaces[0], number.to_be_bytes()));
+        batch.commit().unwrap();
+        db.flush().unwrap();
+        let version = Arc::clone(&db.handle.engine.state.load().version);
+        let view =
+            TreeView { pager: &db.handle.engine.pager, version: &version, keyspace: keyspaces[0].id() };
+        let first = view.block_at(b"").unwrap().unwrap().id;
+        assert!(version.logs.get(first).is_some() && areas(&db) < before);
         volume.clear_faults();
         db.check().unwrap();
     }
