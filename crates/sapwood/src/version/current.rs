@@ -16,8 +16,9 @@
 
 use crate::bytecode::Reader;
 use crate::database_id::DatabaseId;
-use crate::error::{Error, Result};
+use crate::error::{DATA, Error, Result};
 use crate::operation::NUMBER_MAX;
+use crate::version::manifest;
 use crate::whole_file;
 use psync::Volume;
 
@@ -59,9 +60,16 @@ impl Current {
     /// Reads and decodes what `volume` has.
     pub fn read(volume: &dyn Volume) -> Result<Self> {
         // A large file is not ours, and its beginning tells.
-        match whole_file::read(volume, FILE, 4096)? {
-            Some(bytes) => Self::decode(&bytes, &volume.describe()),
-            None => Err(Error::corrupt(FILE, 0, "it is missing", "a file", "none")),
+        let Some(bytes) = whole_file::read(volume, FILE, 4096)? else {
+            return Err(Error::corrupt(FILE, 0, "it is missing", "a file", "none"));
+        };
+        match Self::decode(&bytes, &volume.describe()) {
+            // Other programs have a file of this name too, but not beside such others.
+            Err(Error::NotADatabase { .. }) if has_other_files(volume)? => {
+                let (expected, found) = (format!("{MAGIC:02x?}"), format!("{:02x?}", &bytes[..MAGIC.len()]));
+                Err(Error::corrupt(FILE, 0, "magic", expected, found))
+            }
+            decoded => decoded,
         }
     }
 
@@ -126,6 +134,12 @@ impl Current {
     pub fn store(&self, volume: &dyn Volume) -> Result<()> {
         whole_file::replace(volume, (TEMPORARY, FILE), &self.encode())
     }
+}
+
+/// Whether the directory has what every database has besides.
+fn has_other_files(volume: &dyn Volume) -> Result<bool> {
+    let is_ours = |name: &str| name == DATA || manifest::number_of(name).is_some();
+    Ok(volume.list()?.iter().any(|entry| is_ours(&entry.name)))
 }
 
 #[cfg(test)]
