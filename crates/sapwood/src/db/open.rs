@@ -16,7 +16,7 @@ mod directory;
 #[cfg(test)]
 mod tests;
 
-pub(super) use directory::{has_current, missing};
+pub(super) use directory::{has_current, missing, unfinished};
 
 use crate::backup::RESTORING;
 use crate::cache::pager;

@@ -95,15 +95,17 @@ pub(super) fn foreign(entries: &[Entry]) -> Option<String> {
     let is_known = |name: &str| is_ours(name) || is_litter(name) || (has_data && is_beside(name));
     let others: Vec<_> = entries.iter().filter(|entry| !is_known(&entry.name)).collect();
     let first = others.first()?;
-    if entries.iter().any(|entry| entry.name == RESTORING) {
-        return Some("a restore or a repair into it has not ended: repeat it".to_owned());
-    }
-    Some(format!(
-        "it has no file {}, but {} other file(s), such as {:?}",
-        current::FILE,
-        others.len(),
-        first.name
-    ))
+    let of_others = || {
+        let (current, count) = (current::FILE, others.len());
+        format!("it has no file {current}, but {count} other file(s), such as {:?}", first.name)
+    };
+    Some(unfinished(entries).unwrap_or_else(of_others))
+}
+
+/// What is said of a directory without `CURRENT` that a restore or a repair has begun to fill.
+pub(in crate::db) fn unfinished(entries: &[Entry]) -> Option<String> {
+    let is_restoring = entries.iter().any(|entry| entry.name == RESTORING);
+    is_restoring.then(|| "a restore or a repair into it has not ended: repeat it".to_owned())
 }
 
 /// Creates a new database. `CURRENT` comes last: a crash before that leaves only files that the next attempt

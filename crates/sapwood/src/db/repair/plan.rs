@@ -8,12 +8,12 @@
 //! ```
 
 use crate::database_id::DatabaseId;
-use crate::db::open::refuse_lost_keys;
+use crate::db::open::{has_current, refuse_lost_keys, unfinished};
 use crate::encryption::{self, Encryption, EncryptionKey};
 use crate::error::{Error, KeyProblem, Result};
 use crate::operation::{KeyspaceId, SeqNo};
 use crate::storage::reader::FILE as DATA_FILE;
-use crate::version::current::{self, Current, FORMAT};
+use crate::version::current::{Current, FORMAT};
 use crate::version::edit::NAME_LEN_MAX;
 use crate::version::manifest::{self, Salvaged};
 use crate::version::{Tree, Version};
@@ -46,6 +46,12 @@ impl Plan {
     /// Returns an error if there is nothing to repair.
     pub fn refuse_nothing(volume: &dyn Volume) -> Result<()> {
         let entries = volume.list()?;
+        // Part of a copy, of which there is a whole one, or what is to be repaired.
+        if !has_current(&entries)
+            && let Some(reason) = unfinished(&entries)
+        {
+            return Err(Error::NotADatabase { path: volume.describe(), reason });
+        }
         let is_there = |name: &str| {
             name == DATA_FILE || manifest::number_of(name).is_some() || wal::generation_of(name).is_some()
         };
@@ -53,9 +59,7 @@ impl Plan {
             return Ok(());
         }
         match Current::read(volume) {
-            Err(_) if !entries.iter().any(|entry| entry.name == current::FILE) => {
-                Err(Error::Missing { path: volume.describe() })
-            }
+            Err(_) if !has_current(&entries) => Err(Error::Missing { path: volume.describe() }),
             read => read.map(drop),
         }
     }

@@ -315,7 +315,12 @@ fn a_repair_that_fails_is_begun_anew() {
     let failed = onto(&volume);
     assert!(matches!(failed, Err(Error::DiskFull(_))), "{failed:?}");
     assert!(matches!(open(&volume), Err(Error::NotADatabase { .. })));
+    // Half of a copy is not to be gone on with either.
     volume.set_capacity(1 << 30);
+    match Repair::of_volume(Arc::new(volume.clone())).onto(Arc::new(Simulated::new(2))) {
+        Err(Error::NotADatabase { reason, .. }) => assert!(reason.contains("repeat it"), "{reason}"),
+        repaired => panic!("{repaired:?}"),
+    }
     let stopped = Repair::of_volume(Arc::new(world.image())).on_progress(|progress| {
         assert!(progress.done <= progress.total);
         if progress.done > progress.total / 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
