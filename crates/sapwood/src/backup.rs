@@ -158,6 +158,12 @@ fn is_unreadable(error: &Error) -> bool {
     error.is_damage() || matches!(error, Error::NewerFormat { .. })
 }
 
+/// Whether a blob was to be read that is not there.
+fn is_missing(error: &Error) -> bool {
+    let Error::BackupTarget { operation: "read", source, .. } = error else { return false };
+    source.kind() == io::ErrorKind::NotFound
+}
+
 /// The result of a call of a target.
 fn called<T>(target: &dyn Target, operation: &'static str, name: &str, result: io::Result<T>) -> Result<T> {
     result.map_err(|error| Error::BackupTarget {

@@ -14,7 +14,7 @@ use super::retain::{BackupInfo, needed, no_backup};
 use super::reuse::Listing;
 use super::stream::StreamInput;
 use super::target::Target;
-use super::{Progress, Reporter, damage, is_unreadable};
+use super::{Progress, Reporter, damage, is_missing, is_unreadable};
 use crate::encryption::EncryptionKey;
 use crate::error::{Error, KeyProblem, Result};
 use crate::version::current;
@@ -324,17 +324,29 @@ fn from_target(
     let number = found.ok_or_else(|| no_backup(target, number, &listing))?;
     let (manifest, seal) = read_manifest(target, number)?;
     check_format(&manifest, &target.describe())?;
-    check_key(target, (manifest.keys, number), key)?;
+    let lacks = |error| lacks(target, number, error);
+    check_key(target, (manifest.keys, number), key).map_err(lacks)?;
     reporter.progress.total = manifest.used();
     let mut assembly = begin()?;
-    take_needed(target, &manifest, &mut assembly, reporter)?;
+    take_needed(target, &manifest, &mut assembly, reporter).map_err(lacks)?;
     if assembly.only_checks() {
         for part in manifest.archive.iter().flat_map(|archive| &archive.parts) {
-            take_archive(target, part, &mut assembly, None)?;
+            take_archive(target, part, &mut assembly, None).map_err(lacks)?;
         }
     }
     finish(assembly, &manifest, &target.describe())?;
     Ok(BackupInfo::of(&manifest, seal))
+}
+
+/// What an error in reading a blob means that the manifest of this backup names: one that is missing is damage, unless the backup was
+/// removed meanwhile.
+fn lacks(target: &dyn Target, number: u64, error: Error) -> Error {
+    match &error {
+        Error::BackupTarget { name, .. } if is_missing(&error) && read_manifest(target, number).is_ok() => {
+            damage(&target.describe(), name, 0, "it is missing", "a blob", "none")
+        }
+        _ => error,
+    }
 }
 
 /// Takes what makes the database as of the backup.
@@ -414,24 +426,27 @@ fn from_archives(
         tracing::warn!(%error, "the moment is restored without a backup that cannot be read");
     }
     let (mut base, seal) = read(plan.base.number)?;
-    check_key(target, (base.keys, plan.last.number), key)?;
+    let (base_lacks, last_lacks) =
+        (|error| lacks(target, plan.base.number, error), |error| lacks(target, plan.last.number, error));
+    check_key(target, (base.keys, plan.last.number), key).map_err(last_lacks)?;
     let mut info = BackupInfo::of(&base, seal);
     reporter.progress.total = base.used() + plan.parts.iter().map(|part| part.seal.len).sum::<u64>();
     let mut assembly = begin()?;
     if base.keys.take().is_some() {
         let mut input = BlobInput::new(target, BlobName::Keys(plan.last.number));
-        let (name, found) = assembly.take_later_keys(input.open(Kind::Keys, plan.last.number)?)?;
+        let keys = input.open(Kind::Keys, plan.last.number).map_err(last_lacks)?;
+        let (name, found) = assembly.take_later_keys(keys)?;
         if plan.last.keys != Some(found) {
             let (expected, found) = (format!("{:?}", plan.last.keys), format!("{found:?}"));
             return Err(damage(&target.describe(), &name.to_string(), 0, "the keys", expected, found));
         }
     }
-    take_needed(target, &base, &mut assembly, reporter)?;
+    take_needed(target, &base, &mut assembly, reporter).map_err(base_lacks)?;
     for part in &plan.parts {
         if assembly.archived().is_passed {
             break;
         }
-        take_archive(target, part, &mut assembly, Some(point))?;
+        take_archive(target, part, &mut assembly, Some(point)).map_err(last_lacks)?;
         reporter.advance(part.seal.len)?;
     }
     let archived = assembly.archived();

@@ -21,7 +21,7 @@ use super::manifest::{BackupManifest, Part};
 use super::name::{BlobName, marked};
 use super::retain::named;
 use super::target::Target;
-use super::{called, damage, is_unreadable};
+use super::{called, damage, is_missing, is_unreadable};
 use crate::database_id::DatabaseId;
 use crate::encryption::Encryption;
 use crate::error::{Error, Result};
@@ -176,7 +176,8 @@ fn rows(
     count_live(version, &mut parts);
     for attempt in newest.iter().map(|earlier| earlier.number).chain(attempts.iter().copied()) {
         match count_named(target, attempt, (database, version, encryption), &mut parts) {
-            Err(error) if is_unreadable(&error) => {
+            // The target is locked: nobody has removed it just now.
+            Err(error) if is_unreadable(&error) || is_missing(&error) => {
                 tracing::warn!(%error, "nothing is taken over from a backup that cannot be read");
                 parts.values_mut().for_each(|found| found.retain(|it| it.attempt != attempt));
             }

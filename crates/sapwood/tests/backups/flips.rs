@@ -2,8 +2,9 @@
 
 use crate::ground::{Load, directory, open, open_kept};
 use psync::{Access, Read, Simulated, Volume, Write};
-use sapwood::backup::{self, Restore, StreamWriter, Target};
+use sapwood::backup::{self, BackupInfo, Restore, StreamWriter, Target};
 use sapwood::{Database, Error};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// A database with a little of everything.
@@ -93,11 +94,49 @@ fn blobs_of_another_backup_are_found() {
         }
         let image = target.crash();
         directory(&image).delete(std::slice::from_ref(&name)).expect("deletes");
-        let found = Restore::from(&directory(&image)).number(2).verify();
-        assert!(found.is_err(), "without {name}");
+        let is_manifest = name.starts_with("backup");
+        let is_told = |result: sapwood::Result<BackupInfo>| match result {
+            Err(Error::NoBackup { .. }) => is_manifest,
+            Err(Error::BackupDamaged { blob, what, .. }) => blob.contains(&name) && what.contains("missing"),
+            _ => false,
+        };
+        assert!(is_told(Restore::from(&directory(&image)).number(2).verify()), "without {name}");
         let copy = Simulated::new(1);
-        assert!(Restore::from(&directory(&image)).number(2).onto(Arc::new(copy)).is_err(), "without {name}");
+        let restored = Restore::from(&directory(&image)).number(2).onto(Arc::new(copy));
+        assert!(is_told(restored), "without {name}");
     }
+}
+
+/// What is missing then was not lost.
+#[test]
+fn a_backup_that_is_removed_while_it_is_read_is_not_damaged() {
+    let target = Simulated::new(2);
+    let db = open(&Simulated::new(1)).expect("opens");
+    let rows = db.keyspace("rows").expect("a keyspace");
+    // Of several segments.
+    rows.ingest((0..20_000u32).map(|row| (row.to_be_bytes(), [1; 120]))).expect("ingests");
+    db.backup().run(&directory(&target)).expect("a backup");
+    let (target, remover) = (directory(&target), directory(&target));
+    let mut removed = false;
+    let restore = Restore::from(&target).on_progress(|_| {
+        removed = removed || backup::remove(&remover, 1).is_ok();
+        ControlFlow::Continue(())
+    });
+    let read = restore.verify();
+    assert!(matches!(read, Err(Error::BackupTarget { .. })), "{read:?}");
+    assert!(removed);
+}
+
+/// No backup could be taken any more.
+#[test]
+fn a_version_that_is_missing_keeps_nobody_from_the_next_backup() {
+    let target = Simulated::new(2);
+    let db = open(&Simulated::new(1)).expect("opens");
+    Load::new(&db, 1).and_then(|mut load| load.run(&db, 100)).expect("writes");
+    db.backup().run(&directory(&target)).expect("a backup");
+    directory(&target).delete(&["version-000001".to_owned()]).expect("deletes");
+    db.backup().run(&directory(&target)).expect("a backup");
+    Restore::from(&directory(&target)).verify().expect("whole");
 }
 
 /// What is damaged in the database does not become a backup.

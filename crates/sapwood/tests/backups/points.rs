@@ -4,7 +4,7 @@ use crate::ground::{Load, Watched, directory, hash, open, open_kept, options};
 use psync::{Simulated, Volume};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use sapwood::backup::{self, ArchiveGap, BackupInfo, Directory, Point, Restore};
+use sapwood::backup::{self, ArchiveGap, BackupInfo, Directory, Point, Restore, Target};
 use sapwood::{Database, Durability, EncryptionKey, Error, Keyspace, LargeValues};
 use std::collections::BTreeMap;
 use std::io;
@@ -475,6 +475,27 @@ fn a_damaged_manifest_keeps_nobody_from_other_moments() {
     match named {
         Err(Error::BackupDamaged { blob, .. }) => assert!(blob.contains("backup-000003"), "{blob}"),
         other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_missing_archive_is_damage() {
+    let mut world = World::new(10, false, false);
+    let db = world.open();
+    let ships = db.keyspace("ships").expect("a keyspace");
+    for number in 0..3u32 {
+        world.back_up(&db);
+        ships.insert(number.to_be_bytes(), "").expect("writes");
+        world.see(&db);
+    }
+    let target = directory(&world.target);
+    target.delete(&["archive-000003".to_owned()]).expect("deletes");
+    for damaged in [Restore::from(&target), Restore::from(&target).to(Point::Sequence(2))] {
+        let told = damaged.verify().expect_err("one is missing");
+        assert!(
+            matches!(&told, Error::BackupDamaged { blob, .. } if blob.contains("archive-000003")),
+            "{told}"
+        );
     }
 }
 
