@@ -218,6 +218,7 @@ impl Space {
 
 #[cfg(test)]
 mod tests {
+    use super::granules;
     use crate::background::cleanse::tests::with_due;
     use crate::storage::slots::Extent;
     use psync::{Fault, Filter, OperationKind, Repeat, Simulated};
@@ -241,5 +242,40 @@ mod tests {
         fail(1, Repeat::Once);
         assert_eq!(engine.space.reclaim_some(0, 1), 1, "the next one");
         assert!(engine.space.slots.dirty_count() < 10);
+    }
+
+    /// The trees kept space that they did not need, and puts were refused for want of a reserve.
+    #[test]
+    fn the_reserve_gets_what_is_kept_for_the_trees() {
+        let volume = Simulated::new(1);
+        let (db, keyspace, _) = with_due(&volume, 0, 80_000);
+        let engine = &db.handle.engine;
+        let mut batch = db.batch();
+        (0..80_000u32)
+            .step_by(16)
+            .for_each(|number| _ = batch.insert(&keyspace, number.to_be_bytes(), [2; 100]));
+        batch.commit().unwrap();
+        let snapshot = db.snapshot();
+        db.flush().unwrap();
+        db.compact().unwrap();
+        drop(snapshot);
+        let space = &engine.space;
+        let kept = || space.slots.dirty_count();
+        let reserve = &space.reserve;
+        let whole = reserve.needs().whole();
+        assert!(
+            reserve.is_whole() && kept() > space.granules_of_a_flush() + granules(whole) as usize,
+            "{}",
+            kept()
+        );
+        assert!(reserve.user().gets_space());
+        volume.set_capacity(volume.used());
+        let before = kept();
+        space.restore_reserve();
+        assert!(reserve.is_whole() && kept() < before);
+        // What a flush needs stays.
+        assert!(kept() >= space.granules_of_a_flush());
+        volume.set_capacity(u64::MAX);
+        db.check().unwrap();
     }
 }
