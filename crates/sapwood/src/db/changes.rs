@@ -342,7 +342,13 @@ impl Changes {
     /// The event that comes before the next record, if there is one.
     fn event<'v>(&self, version: &'v Version) -> Result<Option<&'v KeyspaceEvent>> {
         let Some(log) = &version.change_log else { return Ok(None) };
-        let event = log.event(self.position.event).ok_or_else(|| self.gone(log.keeping.from))?;
+        let (number, next) = (self.position.event, log.next_event());
+        if number > next {
+            let what =
+                format!("it is before event {number} of keyspaces, and {next} is this database's next one");
+            return Err(Error::OtherHistory { what });
+        }
+        let event = log.event(number).ok_or_else(|| self.gone(log.keeping.from))?;
         // Without a record it comes as soon as everything before it was told.
         let before =
             self.next.as_ref().map_or(self.position.seq.saturating_add(1), |record| record.first_seq);

@@ -479,6 +479,14 @@ fn positions_of_other_histories_are_refused() {
             assert!(matches!(waited, Err(Error::OtherHistory { .. })), "{seq}: {waited:?}");
         }
     }
+    // Events up to one that was never given would not be told.
+    let (_, position) = db.snapshot_for_changes().expect("a snapshot");
+    let mut bytes = position.to_bytes();
+    bytes[24..32].copy_from_slice(&77u64.to_le_bytes());
+    let forged = ChangesPosition::from_bytes(&bytes).expect("a position");
+    db.keyspace("newest").and_then(|newest| newest.insert("a", "1")).expect("commits");
+    let told = db.changes(&forged).expect("begins").next();
+    assert!(matches!(told, Some(Err(Error::OtherHistory { .. }))), "{told:?}");
 }
 
 /// A transaction commits several operands of a key as one, which a replica has to take.
