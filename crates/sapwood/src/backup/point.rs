@@ -137,7 +137,15 @@ pub(super) fn choose(
         let existing = format!("that of several databases; say which by the number of its backup: {told}");
         return Err(NotChosen { existing, is_ambiguous: true });
     }
-    plans.pop().ok_or_else(|| NotChosen { existing: ranges(manifests, gap), is_ambiguous: false })
+    plans.pop().ok_or_else(|| {
+        let existing = match base.map(|number| (number, choose(manifests, point, None))) {
+            Some((number, Ok(Plan { base, .. }))) => {
+                format!("this moment from backup {}, not from {number}: leave that number out", base.number)
+            }
+            _ => ranges(manifests, gap),
+        };
+        NotChosen { existing, is_ambiguous: false }
+    })
 }
 
 /// The backups of one database that have archives, ascending, and these by the backup that they continue.
@@ -402,6 +410,16 @@ mod tests {
         assert!(choose(&all, Point::Sequence(25), Some(3)).is_err());
         all[2].database = DatabaseId([2; 16]);
         assert!(choose(&all, Point::Sequence(25), None).is_err());
+    }
+
+    #[test]
+    fn a_backup_that_is_not_the_one_to_begin_with_is_said_to_be() {
+        let all = backups("1:10/4- 2:20/6<1>");
+        assert_eq!(choose(&all, Point::Sequence(5), Some(1)).map(|plan| plan.base.number).ok(), Some(1));
+        let why = choose(&all, Point::Sequence(5), Some(2)).unwrap_err().existing;
+        assert_eq!(why, "this moment from backup 1, not from 2: leave that number out");
+        let why = choose(&all, Point::Sequence(9), Some(2)).unwrap_err().existing;
+        assert!(why.contains("operations 4 to 6"), "{why}");
     }
 
     /// A restored database goes on under an id of its own, and backs up to the same target.
