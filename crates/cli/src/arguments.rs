@@ -36,6 +36,13 @@ fn parse_size(text: &str) -> Result<u64, String> {
         .map_err(|error| format!("{error}; write for instance 256M or 1GiB"))
 }
 
+fn parse_rate(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        0 => Err("it would never end; without --rate there is no limit".to_owned()),
+        rate => Ok(rate),
+    }
+}
+
 fn parse_moment(text: &str) -> Result<SystemTime, String> {
     if let Some(ago) = text.strip_suffix("ago") {
         let ago = humantime::parse_duration(ago.trim()).map_err(|error| error.to_string())?;
@@ -455,7 +462,7 @@ pub(crate) struct Backup {
     #[arg(required_unless_present = "stream", conflicts_with = "stream")]
     pub target: Option<PathBuf>,
     /// Copy at most so much a second, such as 50M
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_rate)]
     pub rate: Option<u64>,
     /// Write the backup to standard output, as one stream
     #[arg(long)]
@@ -484,7 +491,7 @@ pub(crate) struct Backups {
 pub(crate) struct FromBackup {
     /// Directory of the backups, a file or pipe with a stream, or - for a stream on standard input
     pub target: PathBuf,
-    /// Number of the backup; the newest, unless told
+    /// Number of the backup; the newest, unless told. Of a moment between backups: the one to begin with, before that moment
     #[arg(long, value_name = "NUMBER")]
     pub number: Option<u64>,
 }
@@ -585,6 +592,18 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
+        // Longer lines are broken once more, with a word to a line.
+        let mut commands = vec![Arguments::command()];
+        while let Some(command) = commands.pop() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let longest = help.lines().map(str::len).max().unwrap_or(0);
+            assert!(
+                longest <= 100 || command.get_name() == "completions",
+                "{}: {longest}",
+                command.get_name()
+            );
+            commands.extend(command.get_subcommands().cloned());
+        }
         assert_eq!(parse_size("64M"), Ok(64 << 20));
         assert!(parse_size("much").is_err());
         assert_eq!(parse_seconds("0.5"), Ok(Duration::from_millis(500)));

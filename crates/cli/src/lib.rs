@@ -1,7 +1,7 @@
 //! The parts of the `sapwood` program: formats of records, commands, and what they share with each other.
 //!
-//! Exit codes: 0 fine, 1 not found or damage found, 2 usage, 3 everything else (I/O, bad input, a locked database),
-//! 130 interrupted.
+//! Exit codes: 0 fine, 1 not found, or damage found by what looks for it or reads backups (`check`, `repair`, `verify`, `restore`,
+//! `backups`), 2 usage, 3 everything else (I/O, bad input, a locked database, damage that another command meets), 130 interrupted.
 
 mod again;
 mod arguments;

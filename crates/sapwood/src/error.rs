@@ -71,8 +71,8 @@ pub enum Error {
     },
     /// This user may not write to the directory.
     #[error(
-        "{path} cannot be opened for writing ({cause}): open it read-only (`Builder::read_only`), or make it writable \
-         for this user"
+        "{path} cannot be opened for writing ({cause}): make it writable for this user, or, if there is a database, open it \
+         read-only (`Builder::read_only`)"
     )]
     NotWritable {
         /// The directory.
@@ -261,7 +261,7 @@ pub enum Error {
     },
     /// Changes that were to be read are not kept any more.
     #[error(
-        "changes after sequence number {since} are not kept any more, those after {from} are: begin with a new copy          (`Database::snapshot_for_changes`), and keep more (`Builder::keep_changes`) or read sooner"
+        "changes after sequence number {since} are not kept any more, those after {from} are: begin with a new copy (`Database::snapshot_for_changes`), and keep more (`Builder::keep_changes`) or read sooner"
     )]
     ChangesGone {
         /// Behind which they were to be read.

@@ -50,8 +50,8 @@ Examples:
 pub(super) const BACKUP: &str = "\
 TARGET is a directory, on another disk if it is to survive this one. It may hold any number of
 backups; each copies what the target does not have yet. A backup that was interrupted is run again,
-and goes on where it was. A database that another process has open is backed up as of what is durable,
-while that process goes on writing.
+and goes on where it was. A database that another process has open is backed up as of what is
+durable, while that process goes on writing.
 
 Examples:
   sapwood backup ships.db /mnt/other/ships
@@ -91,10 +91,11 @@ Examples:
   ssh host sapwood backup ships.db --stream | sapwood restore - ships.db";
 
 pub(super) const REPAIR: &str = "\
-Nothing in DB is changed. NEW must be new or empty, and becomes a database with the last step. It has
-all that can be read, in its keyspaces, and `sapwood check` finds it sound. What may be lost is listed by
-keyspace and range of keys: \"missing\", or \"older\", where records may be as they once were. Copy DB
-first if its disk is failing, and restore a backup instead if there is one that is new enough.
+Nothing in DB is changed. NEW must be new or empty, and becomes a database with the last step. It
+has all that can be read, in its keyspaces, and `sapwood check` finds it sound. What may be lost is
+listed by keyspace and range of keys: \"missing\", or \"older\", where records may be as they once
+were. Copy DB first if its disk is failing, and restore a backup instead if there is one that is
+new enough.
 Exit code 0 if nothing is lost, 1 if something may be, 3 if there is no new database.
 
 Examples:
@@ -103,8 +104,8 @@ Examples:
   sapwood check repaired.db && mv ships.db damaged.db && mv repaired.db ships.db";
 
 pub(super) const VERIFY: &str = "\
-Reads everything and checks it, and writes nothing. Exit code 0 if it is whole, 1 if there is damage,
-3 if it could not be read.
+Reads everything and checks it, and writes nothing. Exit code 0 if it is whole, 1 if there is
+damage, 3 if it could not be read.
 
 Examples:
   sapwood verify /mnt/other/ships
@@ -120,8 +121,8 @@ Examples:
 pub(super) const KEY_NEW: &str = "\
 Examples:
   sapwood key new /media/stick/ships.key
-  sapwood load ships.db ships.tsv --key-file /media/stick/ships.key       an encrypted database
-  export SAPWOOD_KEY_FILE=/media/stick/ships.key                          for all commands that follow";
+  sapwood load ships.db ships.tsv --key-file /media/stick/ships.key     an encrypted database
+  export SAPWOOD_KEY_FILE=/media/stick/ships.key                        for what follows";
 
 pub(super) const KEY_CHANGE: &str = "\
 Example:
@@ -144,5 +145,6 @@ A database is a directory; `load` and `put` create it. Keys have 1 to 65536 byte
 What is no plain text is written as \\t \\n \\r \\\\ and \\xHH, in arguments and in the output.
 `sapwood COMMAND --help` has more, with examples.
 
-Exit codes: 0 fine, 1 not found or damage found, 2 usage, 3 I/O, bad input and all else,
+Exit codes: 0 fine; 1 not found, or damage found by check, repair, verify, restore or
+backups; 2 usage; 3 I/O, bad input and all else, also damage that any other command meets;
 130 interrupted.";

@@ -11,7 +11,7 @@ use sapwood::backup::{self, BackupInfo, Directory, StreamWriter, Target};
 use std::io::{ErrorKind, IsTerminal, Write, stdout};
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Tells how far a backup, a restore or a verification is, and ends it after Ctrl-C.
 pub(super) struct Watch {
@@ -62,6 +62,11 @@ pub(super) fn rfc3339(time: SystemTime) -> String {
     humantime::format_rfc3339_seconds(UNIX_EPOCH + since).to_string()
 }
 
+/// The same of a time from which on something holds: the next whole second, since that text is taken at its word.
+fn rfc3339_from(time: SystemTime) -> String {
+    rfc3339(time.checked_add(Duration::from_nanos(999_999_999)).unwrap_or(time))
+}
+
 pub(crate) fn run(options: &Backup, opening: Opening) -> Result<()> {
     if options.stream && stdout().is_terminal() {
         return Err(Failure::Usage(
@@ -106,7 +111,7 @@ pub(crate) fn run(options: &Backup, opening: Opening) -> Result<()> {
         human_bytes(taken.copied)
     ));
     if let Some(archive) = &taken.archive {
-        let since = rfc3339(archive.since);
+        let since = rfc3339_from(archive.since);
         _ = print(format_args!("{}: each moment since {since} can be restored", path.display()));
         if let Some(gap) = archive.gap {
             tell(format_args!("{}: not all between the backup before and this one: {gap}", path.display()));
@@ -222,7 +227,7 @@ fn show(options: &Backups, backups: &[BackupInfo], are_all: bool) -> Result<()> 
     for info in backups {
         let (number, sequence) = (info.number.to_string(), info.sequence.to_string());
         let (bytes, copied) = (human_bytes(info.bytes), human_bytes(info.copied));
-        let since = info.archive.map_or("-".to_owned(), |archive| rfc3339(archive.since));
+        let since = info.archive.map_or("-".to_owned(), |archive| rfc3339_from(archive.since));
         let row = line([&number, &rfc3339(info.time), &bytes, &copied, &sequence, &since, &info.database]);
         writeln!(out, "{row}").map_err(failed)?;
     }
@@ -238,7 +243,7 @@ fn json(info: &BackupInfo) -> serde_json::Value {
         "blobs": info.blobs,
         "sequence": info.sequence,
         "database": info.database,
-        "moments_since": info.archive.map(|archive| rfc3339(archive.since)),
+        "moments_since": info.archive.map(|archive| rfc3339_from(archive.since)),
         "archive_bytes": info.archive.map(|archive| archive.bytes),
         "gap": info.archive.and_then(|archive| archive.gap).map(|gap| gap.to_string()),
     })
@@ -247,7 +252,6 @@ fn json(info: &BackupInfo) -> serde_json::Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn any_time_is_told() {
@@ -256,6 +260,10 @@ mod tests {
         assert_eq!(told(253_402_300_799_999), "9999-12-31T23:59:59Z");
         assert_eq!(told(253_402_300_800_000), "253402300800000 ms after 1970");
         assert_eq!(told(u64::MAX), format!("{} ms after 1970", u64::MAX));
+        let from = |millis| rfc3339_from(UNIX_EPOCH + Duration::from_millis(millis));
+        assert_eq!(from(1000), "1970-01-01T00:00:01Z");
+        assert_eq!(from(1001), "1970-01-01T00:00:02Z");
+        assert_eq!(from(1999), "1970-01-01T00:00:02Z");
         assert_eq!(rfc3339(UNIX_EPOCH - Duration::from_secs(1)), "1970-01-01T00:00:00Z");
     }
 }

@@ -6,7 +6,7 @@ use crate::failure::{Failure, Result};
 use crate::format::jsonl::put_bytes;
 use crate::interrupt;
 use crate::output::{buffered, failed, tell};
-use sapwood::{Change, ChangesPosition, CommittedOperation, Expiry};
+use sapwood::{Change, ChangesPosition, CommittedOperation, Error, Expiry};
 use serde_json::{Map, Value, json};
 use std::io::Write;
 use std::time::UNIX_EPOCH;
@@ -16,6 +16,15 @@ pub(crate) fn run(options: &Changes, opening: Opening) -> Result<()> {
         return Err(Failure::Usage("--keep 0 keeps no changes, so there are none --since".to_owned()));
     }
     let since = options.since.as_deref().map(str::parse::<ChangesPosition>).transpose()?;
+    if let (Some(_), Some(since)) = (options.keep, &since) {
+        // Before the database remembers what it is to keep.
+        let db = opening.to_write_keeping(&options.db, None)?;
+        match db.changes(since) {
+            Err(Error::NoChanges { .. }) => {}
+            begun => drop(begun?),
+        }
+        db.close()?;
+    }
     let db = opening.to_write_keeping(&options.db, options.keep)?;
     if options.keep == Some(0) {
         db.close()?;

@@ -7,7 +7,7 @@ use crate::failure::{Failure, Result};
 pub(crate) fn run(options: &Drop, opening: Opening) -> Result<()> {
     let db = opening.to_write(&options.db, false)?;
     let was_there = db.drop_keyspace(&options.keyspace)?;
-    let names = db.keyspaces().join(", ");
+    let names = db.keyspaces();
     if was_there {
         let compacted = db.compact().and_then(|()| db.close());
         return compacted.map_err(|error| {
@@ -18,5 +18,9 @@ pub(crate) fn run(options: &Drop, opening: Opening) -> Result<()> {
         });
     }
     db.close()?;
-    Err(Failure::NotFound(format!("there is no keyspace {:?}; there are: {names}", options.keyspace)))
+    Err(Failure::NotFound(if names.is_empty() {
+        "the database is empty: it has no keyspaces".to_owned()
+    } else {
+        format!("there is no keyspace {:?}; there are: {}", options.keyspace, names.join(", "))
+    }))
 }

@@ -107,7 +107,10 @@ pub(crate) fn verify(options: &Verify, opening: &Opening) -> Result<()> {
                 // The exit code is an answer too, for whoever has read enough.
                 told = told.and(print(line));
             }
-            Err(Failure::Damage(why)) => damaged.push(why),
+            Err(Failure::Damage(why)) => damaged.push(match number {
+                Some(number) if options.all => format!("backup {number} is damaged: {why}"),
+                _ => why,
+            }),
             Err(stopped @ Failure::Interrupted(_)) => return Err(stopped),
             // Asked for one, it says what of that one.
             Err(other) if !options.all => return Err(other),

@@ -119,6 +119,7 @@ fn wrong_usage_is_2() {
         &["del", "ships.db", ""],
         &["scan", "ships.db", "--prefix", "a", "--from", "b"],
         &["scan", "ships.db", "--limit", "many"],
+        &["backup", "ships.db", "backups", "--rate", "0"],
         &["get", "ships.db", "a", "--memory", "1"],
         &["get", "ships.db", "a", "--memory", "much"],
         &["load", "ships.db", "x.tsv", "--batch", "0"],

@@ -94,6 +94,8 @@ fn changes_are_lines_of_json_from_a_position_on() {
     place.run(&["changes", "ships.db", "--since", "yesterday"]).ends(2).tells("is not a position");
     let foreign = format!("{}-1-0", "0".repeat(32));
     place.run(&["changes", "ships.db", "--since", &foreign]).ends(2).tells("it belongs to database");
+    let keep = ["changes", "ships.db", "--keep", "2M", "--since", &foreign];
+    place.run(&keep).ends(2).tells("it belongs to database");
 }
 
 #[test]

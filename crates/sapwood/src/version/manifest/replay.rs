@@ -142,7 +142,9 @@ fn has_room(version: &Version, data_len: u64) -> std::result::Result<(), (u64, S
     let trees = version.trees.iter().chain(version.dropped.iter()).map(|(_, tree)| tree);
     let least = |tree: &Tree| tree.bytes.max(tree.len.div_ceil(RECORDS_PER_BYTE));
     if let Some(tree) = trees.into_iter().find(|tree| least(tree) > data_len) {
-        let what = format!("{} records, {} bytes, in keyspace {:?}", tree.len, tree.bytes, tree.name);
+        // Those of chunks of large values have names of their own.
+        let name = tree.name.trim_start_matches(char::is_control);
+        let what = format!("{} records, {} bytes, in keyspace {name:?}", tree.len, tree.bytes);
         return Err((least(tree), what));
     }
     let begun = data_len.div_ceil(GRANULE) + GRANULES_BEGUN;
