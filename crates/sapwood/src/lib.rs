@@ -263,7 +263,7 @@
 //! | what | limit |
 //! |---|---|
 //! | key | 1 to 65,536 bytes ([`KEY_LEN_MAX`]) |
-//! | value | 16 MiB, a quarter of [`Builder::segment_span`], and a sixteenth of the memory budget (at least 1 MiB, less 64 KiB) |
+//! | value | 16 MiB, a quarter of [`Builder::segment_span`], and a sixteenth of the memory budget (at least 1 MiB, less 64 KiB and 64 bytes); a few bytes less in keyspaces whose records expire or are merged |
 //! | large value ([`Database::large_values`]) | 1 TiB |
 //! | batch | a sixth of the memory budget less 64 bytes for each change, or a sixteenth (at least 1 MiB) if that is more and these with the bytes are no more than half of the budget; at most 60 MiB. One that is larger than the sixteenth waits for a flush |
 //! | writes of a transaction | a sixteenth of the memory budget (at least 1 MiB, at most 60), and an eighth of the memory budget (at least 2 MiB, at most 120) with some 128 bytes for each |
@@ -271,7 +271,7 @@
 //! | metadata of a keyspace | 4096 bytes |
 //! | an operand that is [merged](merge) | as a value |
 //! | what operands make of a value, and those that wait for one | 16 MiB, and a quarter of [`Builder::segment_span`], whatever the memory budget |
-//! | time at which a record expires | 1970 to 10889, in milliseconds |
+//! | time at which a record expires | 1970 to 10889, in milliseconds; a record with a later one never expires |
 //! | one call of [`Keyspace::ingest`] | 8 GiB of keys and values |
 //! | memory budget | 4 MiB to 4 TiB |
 //!
@@ -350,8 +350,9 @@
 //! |---|---|---|
 //! | `async` | [tasks](#tasks) | none; when on, up to five threads once tasks wait |
 //! | `spans` | spans of `tracing` | none |
+//! | `zstd` | [`Compression::Zstd`] and [`Compression::ZstdDictionary`]; needs a C compiler | such databases are refused |
 //!
-//! None is on unless it is asked for. The crate `sapwood-typed` adds types of keys and values.
+//! `zstd` is on unless `default-features = false` is said, the others are off unless they are asked for. The crate `sapwood-typed` adds types of keys and values.
 //!
 //! # How it works
 //! A commit goes to a write-ahead log and to an operation queue (OPQ) in memory. A full queue is applied to
