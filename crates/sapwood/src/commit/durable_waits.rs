@@ -11,7 +11,7 @@
 //! 1. `durable` never exceeds what a successful sync of the log has covered. It counts operations in the order of the log.
 //! 2. While anything is registered, a thread has begun the syncer. Where none is free, the caller syncs.
 //! 3. Callbacks are called without a lock.
-//! 4. A callback that the syncer calls never waits for the syncer: what it begins and waits for is done in its thread.
+//! 4. A future that a callback of the syncer waits for does not wait for the syncer: it is done in its thread.
 
 use crate::commit::CommitPipeline;
 use crate::commit::queue::PendingBatch;
@@ -164,7 +164,8 @@ impl CommitPipeline {
         if let Err(error) = self.health.check_process() {
             return callback(Err(error));
         }
-        if self.is_waited_for() {
+        if self.queues.turn.is_mine() {
+            // The thread that syncs may sleep behind a leader who waits for the turn to end.
             return callback(self.sync_until(seq));
         }
         let mut waits = self.durable_waits.waits.lock();

@@ -368,8 +368,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// As [`Database::flush`]; [`Error::Closed`] if the database is closed meanwhile. If a dropped keyspace or expired records cannot be
-    /// read, all else is done before that is returned.
+    /// As [`Database::flush`]; [`Error::Closed`] if the database is closed meanwhile. If leaves, a dropped keyspace or expired records
+    /// cannot be read, all else is done before that is returned.
     pub fn compact(&self) -> Result<()> {
         let engine = &self.handle.engine;
         engine.commits.flush_all()?;

@@ -102,9 +102,9 @@ impl Pending {
     /// Calls `f` with `Ok` once the commit is durable, or with the error that [`wait`](Self::wait) would return.
     ///
     /// A background thread calls `f`, without any lock, one callback after another in the order of the commits; so `f` should be
-    /// short. It may use the database, wait for its futures, and drop or close it; it must not wait for another thread that waits for
-    /// a commit to become durable. If the commit is durable already, or no background thread is free, or it was made within
-    /// [`transact`](crate::Database::transact) or within such an `f`, `f` may be called before this returns. A panic of `f` in a background thread is printed, and harms nothing.
+    /// short. It may use the database, wait for its futures, and drop or close it; it must not wait for another `f`, or for another
+    /// thread that waits for a commit to become durable. If the commit is durable already, or no background thread is free, or it was
+    /// made within [`transact`](crate::Database::transact), `f` may be called before this returns. A panic of `f` in a background thread is printed, and harms nothing.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {
@@ -170,6 +170,9 @@ impl Future for Pending {
         }
         // In a forked child no thread tells.
         self.handle.engine.health.check_process()?;
+        if self.handle.engine.commits.is_waited_for() {
+            return Poll::Ready(self.wait());
+        }
         let mut is_first = false;
         let polled = self.polled.get_or_insert_with(|| {
             is_first = true;

@@ -12,7 +12,7 @@ use crate::publish::TreesChange;
 use crate::storage::writer::Writer;
 use crate::tree::candidates::{self, Limits};
 use crate::tree::cleanse::{ON_THE_WAY, to_leaves};
-use crate::tree::view::TreeView;
+use crate::tree::view::{Block, TreeView};
 use crate::version::builder::VersionBuilder;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -96,15 +96,23 @@ impl Cleanser {
     /// The position behind the next block with a log area; behind its keyspace, if it cannot be found.
     pub fn behind_next(&self, (keyspace, low): KeyPosition) -> Option<KeyPosition> {
         let version = Arc::clone(&self.ctx.state.load().version);
-        let mut low = Some(low);
+        let mut low = Some(low).filter(|_| version.trees.contains(&keyspace));
         for (tree, _) in version.trees.from(keyspace) {
             let view = TreeView { pager: &self.ctx.pager, version: &version, keyspace: tree };
-            let from = low.take().filter(|_| tree == keyspace).unwrap_or_default();
-            match candidates::next(view, from, &mut Limits { bytes: 1, blocks: usize::MAX }) {
-                Ok((blocks, None)) if blocks.is_empty() => {}
-                Ok((_, Some(behind))) => return Some((tree, behind)),
-                Ok((_, None)) | Err(_) => {
-                    return tree.0.checked_add(1).map(|next| (KeyspaceId(next), Bytes::new()));
+            let mut from = low.take().unwrap_or_default();
+            loop {
+                let (has_area, fence) = match view.block_at(&from) {
+                    Ok(Some(Block { id, fence })) => (view.log(id).is_some(), fence),
+                    Ok(None) => (false, None),
+                    Err(_) => (true, None),
+                };
+                match fence {
+                    Some(fence) if has_area => return Some((tree, fence)),
+                    Some(fence) => from = fence,
+                    None if has_area => {
+                        return tree.0.checked_add(1).map(|next| (KeyspaceId(next), Bytes::new()));
+                    }
+                    None => break,
                 }
             }
         }

@@ -57,7 +57,9 @@ impl Database {
                     Err(error) if error.is_conflict() => conflicts += 1,
                     committed => return committed.map(|()| result),
                 }
-                if conflicts >= CONFLICTS_MAX && permit.is_none() {
+                // One that commits may wait for this thread.
+                let may_wait = !db.handle.engine.commits.is_waited_for();
+                if conflicts >= CONFLICTS_MAX && permit.is_none() && may_wait {
                     let answer = db.handle.engine.tasks.retries.permit();
                     let asked = std::future::poll_fn(|context| {
                         // In a forked child no thread gives it.
