@@ -11,7 +11,7 @@
 //! 1. `durable` never exceeds what a successful sync of the log has covered. It counts operations in the order of the log.
 //! 2. While anything is registered, a thread has begun the syncer. Where none is free, the caller syncs.
 //! 3. Callbacks are called without a lock.
-//! 4. A future that a callback of the syncer waits for does not wait for the syncer: it is done in its thread.
+//! 4. A future that a callback of the syncer begins and waits for does not wait for the syncer: it is done in its thread.
 
 use crate::commit::CommitPipeline;
 use crate::commit::queue::PendingBatch;

@@ -102,8 +102,8 @@ impl Pending {
     /// Calls `f` with `Ok` once the commit is durable, or with the error that [`wait`](Self::wait) would return.
     ///
     /// A background thread calls `f`, without any lock, one callback after another in the order of the commits; so `f` should be
-    /// short. It may use the database, wait for its futures, and drop or close it; it must not wait for another `f`, or for another
-    /// thread that waits for a commit to become durable. If the commit is durable already, or no background thread is free, or it was
+    /// short. It may use the database, wait for futures that it begins, and drop or close it; it must not wait for another `f`, or for
+    /// another thread that waits for a commit to become durable. If the commit is durable already, or no background thread is free, or it was
     /// made within [`transact`](crate::Database::transact), `f` may be called before this returns. A panic of `f` in a background thread is printed, and harms nothing.
     ///
     /// ```
