@@ -114,14 +114,35 @@ mod tests {
         let db = options.open_on(Arc::new(volume.clone())).unwrap();
         let keyspaces: Vec<_> =
             (0..keyspaces).map(|number| db.keyspace(&format!("k{number}")).unwrap()).collect();
-        let mut batch = db.batch();
         for keyspace in &keyspaces {
             keyspace.ingest((0..records).map(|number| (number.to_be_bytes(), [0; 100]))).unwrap();
-            (0..records).step_by(105).for_each(|number| _ = batch.remove(keyspace, number.to_be_bytes()));
+        }
+        remove_few(&db, &keyspaces, 0..records);
+        (db, keyspaces)
+    }
+
+    /// Removes few records of each block, and flushes.
+    fn remove_few(db: &Database, keyspaces: &[Keyspace], records: std::ops::Range<u32>) {
+        let mut batch = db.batch();
+        for keyspace in keyspaces {
+            records.clone().step_by(105).for_each(|number| _ = batch.remove(keyspace, number.to_be_bytes()));
         }
         batch.commit().unwrap();
         db.flush().unwrap();
-        (db, keyspaces)
+    }
+
+    /// Whether the keyspace's first block has a log area.
+    fn is_first_due(db: &Database, keyspace: &Keyspace) -> bool {
+        let engine = &db.handle.engine;
+        let version = Arc::clone(&engine.state.load().version);
+        let view = TreeView { pager: &engine.pager, version: &version, keyspace: keyspace.id() };
+        version.logs.get(view.block_at(b"").unwrap().unwrap().id).is_some()
+    }
+
+    /// The next flush goes on there.
+    fn go_on_at(db: &Database, keyspace: &Keyspace, number: u32) {
+        let place = (keyspace.id(), Bytes::copy_from_slice(&number.to_be_bytes()));
+        *db.handle.engine.background.cleanser.for_reserve.next.lock() = place;
     }
 
     fn areas(db: &Database) -> u64 {
@@ -147,7 +168,7 @@ mod tests {
     /// Each block had a portion, and its syncs, of its own: thousands for each flush. And where that brought nothing, all blocks
     /// were cleansed with each flush.
     #[test]
-    fn for_the_reserve_portions_grow_and_end_where_they_bring_nothing() {
+    fn for_the_reserve_portions_are_bounded_and_end_where_they_bring_nothing() {
         let volume = Simulated::new(1);
         let (db, keyspaces) = with_removals(&volume, 1, 1_000_000);
         use_the_reserve(&volume, &db);
@@ -159,17 +180,8 @@ mod tests {
             "{syncs} syncs for {cleansed} blocks of {before}"
         );
         // The next flush goes on behind them.
-        let mut batch = db.batch();
-        (1..1_000_000u32)
-            .step_by(105)
-            .for_each(|number| _ = batch.remove(&keyspaces[0], number.to_be_bytes()));
-        batch.commit().unwrap();
-        db.flush().unwrap();
-        let version = Arc::clone(&db.handle.engine.state.load().version);
-        let view =
-            TreeView { pager: &db.handle.engine.pager, version: &version, keyspace: keyspaces[0].id() };
-        let first = view.block_at(b"").unwrap().unwrap().id;
-        assert!(version.logs.get(first).is_some() && areas(&db) < before);
+        remove_few(&db, &keyspaces, 1..1_000_000);
+        assert!(is_first_due(&db, &keyspaces[0]) && areas(&db) < before);
         volume.clear_faults();
         db.check().unwrap();
     }
@@ -179,17 +191,10 @@ mod tests {
     fn for_the_reserve_a_flush_comes_round() {
         let volume = Simulated::new(1);
         let (db, keyspaces) = with_removals(&volume, 1, 100_000);
-        let engine = &db.handle.engine;
         use_the_reserve(&volume, &db);
-        *engine.background.cleanser.for_reserve.next.lock() =
-            (keyspaces[0].id(), Bytes::copy_from_slice(&99_000u32.to_be_bytes()));
-        let first = || {
-            let version = Arc::clone(&engine.state.load().version);
-            let view = TreeView { pager: &engine.pager, version: &version, keyspace: keyspaces[0].id() };
-            version.logs.get(view.block_at(b"").unwrap().unwrap().id).is_some()
-        };
-        assert!(first());
-        assert!(cleanse(&db) > 1 && !first());
+        go_on_at(&db, &keyspaces[0], 99_000);
+        assert!(is_first_due(&db, &keyspaces[0]));
+        assert!(cleanse(&db) > 1 && !is_first_due(&db, &keyspaces[0]));
         volume.clear_faults();
         db.check().unwrap();
     }
@@ -200,8 +205,7 @@ mod tests {
         let volume = Simulated::new(1);
         let (db, keyspaces) = with_removals(&volume, 2, 500);
         use_the_reserve(&volume, &db);
-        let place = (keyspaces[0].id(), Bytes::copy_from_slice(&400u32.to_be_bytes()));
-        *db.handle.engine.background.cleanser.for_reserve.next.lock() = place;
+        go_on_at(&db, &keyspaces[0], 400);
         // The log area stays until the tree is taken apart.
         db.drop_keyspace("k1").unwrap();
         assert!(areas(&db) > 0);
@@ -274,12 +278,7 @@ mod tests {
         // And nothing once it holds much.
         volume.set_capacity(u64::MAX);
         db.compact().unwrap();
-        let mut batch = db.batch();
-        (1..1_000_000u32)
-            .step_by(105)
-            .for_each(|number| _ = batch.remove(&keyspaces[0], number.to_be_bytes()));
-        batch.commit().unwrap();
-        db.flush().unwrap();
+        remove_few(&db, &keyspaces, 1..1_000_000);
         assert!(reserve.is_whole() && areas(&db) > 0);
         use_the_reserve(&volume, &db);
         assert_eq!(cleanse(&db), 0);
