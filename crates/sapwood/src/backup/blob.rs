@@ -193,10 +193,12 @@ pub(super) struct Seal {
 }
 
 impl Seal {
-    /// The seal of a blob of `len` bytes that ends with these.
-    pub fn of_end(end: &[u8; END], len: u64) -> Self {
-        let crc = u32::from_le_bytes([end[4], end[5], end[6], end[7]]);
-        Self { len, crc }
+    /// The seal of a blob of `len` bytes that ends with these, if they are the end of one with so many bytes of content.
+    pub fn of_end(end: &[u8; END], len: u64, content: u64) -> Option<Self> {
+        let (zero, rest) = end.split_first_chunk()?;
+        let (crc, rest) = rest.split_first_chunk()?;
+        let is_end = *zero == [0; 4] && *rest == content.to_le_bytes();
+        is_end.then(|| Self { len, crc: u32::from_le_bytes(*crc) })
     }
 }
 
@@ -577,7 +579,9 @@ pub(super) mod tests {
                 let (first, second) = content.split_at(at);
                 let (bytes, seal) = blob(&[first, second, b""]);
                 assert_eq!(read(&bytes).unwrap(), (HEAD, content.clone(), seal), "{len} bytes, {at}");
-                assert_eq!(Seal::of_end(bytes.last_chunk().unwrap(), bytes.len() as u64), seal);
+                let of_end =
+                    |content| Seal::of_end(bytes.last_chunk().unwrap(), bytes.len() as u64, content);
+                assert_eq!((of_end(len as u64), of_end(len as u64 + 1)), (Some(seal), None));
             }
         }
     }

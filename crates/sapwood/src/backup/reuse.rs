@@ -187,12 +187,8 @@ fn rows(
     let mut rows = BTreeMap::new();
     for (segment, mut found) in parts {
         found.retain(Found::is_it);
-        let mut row = row(found.iter().map(|it| it.part).collect());
-        for part in &mut row {
-            if part.seal.crc == 0 {
-                part.seal = read_seal(target, segment, part)?;
-            }
-        }
+        let parts = found.into_iter().map(|it| it.part).collect();
+        let row = sealed_row(target, segment, parts)?;
         if !row.is_empty() && row.len() < PARTS_MAX {
             rows.insert(segment, row);
         }
@@ -332,6 +328,25 @@ fn set_by(frame: &[u8]) -> std::result::Result<Vec<(NodeId, Address)>, String> {
     Edit::decode(frame).map(|edit| edit.set).map_err(|section| format!("an edit with a bad {section}"))
 }
 
+/// The row of these parts, with the seals of those that no manifest names. A part whose end cannot be read is as good as not there: the
+/// attempt may have been cut off while its blob was put.
+fn sealed_row(target: &dyn Target, segment: u64, mut parts: Vec<Part>) -> Result<Vec<Part>> {
+    'without_unreadable: loop {
+        let mut row = row(parts.clone());
+        for part in row.iter_mut().filter(|part| part.seal.crc == 0) {
+            match read_seal(target, segment, part) {
+                Err(error) if is_unreadable(&error) || is_missing(&error) => {
+                    tracing::warn!(%error, "nothing is taken over from a segment that cannot be read");
+                    parts.retain(|it| it != part);
+                    continue 'without_unreadable;
+                }
+                seal => part.seal = seal?,
+            }
+        }
+        return Ok(row);
+    }
+}
+
 /// The seal of a part that no manifest names.
 fn read_seal(target: &dyn Target, segment: u64, part: &Part) -> Result<Seal> {
     let Part { from, to, backup, seal: Seal { len, .. } } = *part;
@@ -343,10 +358,9 @@ fn read_seal(target: &dyn Target, segment: u64, part: &Part) -> Result<Seal> {
         }
         _ => 0,
     };
-    if got < END {
-        return Err(damage(&target.describe(), &name, len, "the blob is cut off", "its end", got));
-    }
-    Ok(Seal::of_end(&end, len))
+    let of_end = (got == END).then(|| Seal::of_end(&end, len, to - from)).flatten();
+    let is_cut_off = || damage(&target.describe(), &name, len, "the blob is cut off", "its end", got);
+    of_end.ok_or_else(is_cut_off)
 }
 
 #[cfg(test)]

@@ -243,6 +243,38 @@ fn what_a_removal_has_to_know_is_asked_before_anything_goes() {
     assert_eq!(left, written_for(&target, 2));
 }
 
+/// A target that is no directory may show a blob of which only a part has come. Its attempt ended every later backup; if zeros or other bytes
+/// stood where its end is looked for, they were taken for its checksum.
+#[test]
+fn of_an_attempt_no_segment_is_taken_over_that_is_cut_off() {
+    type Change = fn(&mut Vec<u8>);
+    let changes: [Change; 4] =
+        [Vec::clear, |bytes| bytes.truncate(70), |bytes| bytes.truncate(bytes.len() / 2), |bytes| {
+            bytes.iter_mut().rev().take(100).for_each(|byte| *byte = 0)
+        }];
+    for change in changes {
+        let target = Simulated::new(2);
+        let db = filled(&Simulated::new(1), 0);
+        interrupted(&db, &target, 3);
+        let mut segments = written_for(&target, 1);
+        segments.retain(|(name, _)| name.starts_with("segment-"));
+        let (cut_off, len) = &segments[1];
+        let mut bytes = vec![0; *len as usize];
+        let mut change_it = || {
+            let to = directory(&target);
+            to.get(cut_off, 0, &mut bytes)?;
+            change(&mut bytes);
+            to.delete(std::slice::from_ref(cut_off))?;
+            to.put(cut_off, &mut |out| out.write_all(&bytes))
+        };
+        change_it().expect("is cut off");
+        let taken = db.backup().run(&directory(&target)).expect("a backup");
+        let others: Vec<_> = written_for(&target, 1).into_iter().map(|(name, _)| name).collect();
+        assert!(!others.contains(cut_off) && others.contains(&segments[0].0), "{others:?}");
+        is_restored(&target, taken.number, &db);
+    }
+}
+
 /// There was no way but to delete blobs by hand.
 #[test]
 fn an_attempt_of_a_database_that_is_gone_is_removed_by_its_number() {
