@@ -178,9 +178,9 @@ pub enum Error {
     /// The database was opened read-only.
     #[error("the database was opened read-only")]
     ReadOnly,
-    /// An earlier write or sync of the log failed, so it is unknown what reached the disk. Reads still work.
-    /// Reopen the database to write again.
-    #[error("writes are refused since an earlier write failed ({cause}); reopen the database to recover")]
+    /// A write or sync of the log failed, this call's own or an earlier one, so it is unknown what reached the disk: whether a commit that
+    /// was under way took effect shows when the database is opened again. Reads still work. Reopen the database to write again.
+    #[error("writes are refused since one failed ({cause}); reopen the database to recover")]
     Poisoned {
         /// The first failure.
         cause: String,

@@ -213,9 +213,10 @@ impl Publisher {
         self.publish_made(&edit, with, self.next_version(&edit, with))
     }
 
-    /// The manifest learns what time it is, if records may expire.
+    /// The manifest learns what time it is, if records may expire, or the log has times: those of the next opening do not lie before them.
     fn note_time(&self, edit: &mut Edit) {
-        if self.state.load().version.clock > 0 {
+        let version = &self.state.load().version;
+        if version.clock > 0 || version.kept_log_max() > 0 {
             edit.clock = Some(self.clock.now());
         }
     }

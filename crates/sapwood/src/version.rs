@@ -116,7 +116,7 @@ pub(crate) struct Version {
     pub has_merging: bool,
     /// Number of the segment that the writer appends to.
     pub open_segment: u64,
-    /// The latest time that the database's clock has said, in milliseconds since 1970; 0 if no keyspace needs one.
+    /// The latest time that the database's clock has said, in milliseconds since 1970; 0 if no keyspace needs one, nor the log.
     pub clock: u64,
     /// The oldest data key that nodes may be encrypted with, if that is known: 0 and 1 say the same.
     pub oldest_key: u64,
@@ -224,7 +224,9 @@ impl Version {
         self.begun_flushes.dedup();
         self.begun_flushes.retain(|end| *end > self.flushed_seq);
         self.open_segment = edit.open_segment.unwrap_or(self.open_segment);
-        self.clock = edit.clock.unwrap_or(0).max(self.clock);
+        // What makes keyspaces again, after a restore to a moment, says no time.
+        let least = u64::from(!edit.ttls.is_empty());
+        self.clock = edit.clock.unwrap_or(least).max(self.clock);
         self.oldest_key = edit.oldest_key.unwrap_or(0).max(self.oldest_key);
         if let Some(keeping) = edit.keeping {
             self.change_log = Some(ChangeLog::kept(self.change_log.take(), keeping));

@@ -579,8 +579,7 @@ pub(super) mod tests {
                 let (first, second) = content.split_at(at);
                 let (bytes, seal) = blob(&[first, second, b""]);
                 assert_eq!(read(&bytes).unwrap(), (HEAD, content.clone(), seal), "{len} bytes, {at}");
-                let of_end =
-                    |content| Seal::of_end(bytes.last_chunk().unwrap(), bytes.len() as u64, content);
+                let of_end = |content| Seal::of_end(bytes.last_chunk().unwrap(), bytes.len() as u64, content);
                 assert_eq!((of_end(len as u64), of_end(len as u64 + 1)), (Some(seal), None));
             }
         }

@@ -227,7 +227,7 @@ impl Batch {
     ///
     /// # Errors
     /// The first error in a key, value or keyspace of the batch; [`Error::BatchTooLarge`]; [`Error::DiskFull`]
-    /// (the batch had no effect); [`Error::ReadOnly`]; [`Error::Poisoned`]; [`Error::Io`] (whether the batch
+    /// (the batch had no effect); [`Error::ReadOnly`]; [`Error::Poisoned`] and [`Error::Io`] (whether the batch
     /// took effect shows only when the database is reopened).
     pub fn commit(&mut self) -> Result<()> {
         match self.take()? {

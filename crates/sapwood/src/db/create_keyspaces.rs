@@ -7,14 +7,14 @@
 
 use crate::compression::Compression;
 use crate::db::engine::Engine;
-use crate::db::large_values::create::is_hidden;
+use crate::db::large_values::create::{check_ordinary, is_hidden};
 use crate::error::{Error, Result};
 use crate::lock_order::{RankedMutex, RankedRwLock, rank};
 use crate::operation::KeyspaceId;
 use crate::publish::PublishContext;
 use crate::version::edit::{Edit, NAME_LEN_MAX};
 use crate::version::{Tree, Version};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Bytes of a keyspace in the manifest, without its name: at most, so that the reserve can be made long enough before.
@@ -128,6 +128,12 @@ impl Creation {
             let missing = names.iter().find(|name| self.find(std::slice::from_ref(name)).is_none());
             return Err(self.no_keyspace(engine, missing.map_or("", |name| name)));
         }
+        if let Err(error) = self.check_existing(engine, names) {
+            // Whoever creates the next ones must not create these.
+            let refused: HashSet<_> = names.iter().collect();
+            self.wanted.lock().retain(|name| !refused.contains(name));
+            return Err(error);
+        }
         let mut wanted = std::mem::take(&mut *self.wanted.lock());
         // Another thread may have taken these, and failed.
         wanted.extend(names.iter().cloned());
@@ -135,6 +141,13 @@ impl Creation {
             self.create(engine, some)?;
         }
         self.find(names).ok_or(Error::Closed)
+    }
+
+    /// Returns an error if one of them is of large values: then none is created.
+    fn check_existing(&self, engine: &Engine, names: &[Arc<str>]) -> Result<()> {
+        let version = Arc::clone(&engine.state.load().version);
+        let ids = self.ids.read();
+        names.iter().filter_map(|name| ids.all.get(name)).try_for_each(|id| check_ordinary(&version, *id))
     }
 
     fn find(&self, names: &[Arc<str>]) -> Option<Vec<Named>> {

@@ -154,7 +154,7 @@ impl Database {
     ///
     /// # Errors
     /// [`Error::BadName`](crate::Error::BadName); [`Error::NoKeyspace`](crate::Error::NoKeyspace) if the keyspace does
-    /// not exist and the database is open read-only; I/O errors.
+    /// not exist and the database is open read-only; [`Error::LargeValues`](crate::Error::LargeValues); I/O errors.
     pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
         let mut found = self.create_keyspaces([name])?;
         found.pop().ok_or(Error::Closed)
@@ -173,8 +173,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// As [`Database::keyspace`]. After an error of the device some may have been created, and of more than 4,096 also if the disk
-    /// is full; after others, none.
+    /// As [`Database::keyspace`]. After an error of the device some may have been created, and also if the disk is full and there were
+    /// more than 4,096, or other threads were creating some at the same time; after others, none.
     pub fn create_keyspaces<N: AsRef<str>>(
         &self,
         names: impl IntoIterator<Item = N>,
@@ -278,7 +278,8 @@ impl Database {
     ///
     /// After a few conflicts the thread takes a turn: commits of other threads wait until this one is done, so that it
     /// cannot conflict again. So `run` must not wait for another thread's commit. It may write
-    /// without the transaction too, but what it changes so after the transaction has read it is a conflict that is returned.
+    /// without the transaction too, but what it changes so after the transaction has read it is a conflict that is returned, as is one with the last of 17 ingestions or drops, which wait for no
+    /// turn.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {

@@ -122,7 +122,7 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Closed`]; [`Error::Forked`] in another process than the one that opened it.
+    /// [`Error::LargeValues`]; [`Error::Closed`]; [`Error::Forked`] in another process than the one that opened it.
     pub fn keyspace_if_exists(&self, name: &str) -> Result<Option<Keyspace>> {
         let engine = &self.handle.engine;
         engine.health.check_process()?;
@@ -232,6 +232,7 @@ impl Keyspace {
     /// # Ok(()) }
     /// ```
     pub fn metadata(&self) -> Result<Vec<u8>> {
+        self.handle().engine.health.check_process()?;
         let state = self.handle().engine.state.load();
         self.check_in(&state.version)?;
         let tree = state.version.trees.get(&self.id());

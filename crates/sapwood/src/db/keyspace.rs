@@ -202,7 +202,7 @@ impl Keyspace {
     /// the operation queue, so that a flush is due, waits until the load ends; so `records` must neither wait
     /// for such a commit nor flush, and must not commit beside [`Database::transact`](crate::Database::transact), whose turn it would wait for while that
     /// may have to flush. Takes 100 to 300 bytes of memory per 4 KiB leaf. The limit is 8 GiB of keys
-    /// and values.
+    /// and values, and 2.7 million leaves, which is looked at when all are written.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {

@@ -103,8 +103,8 @@ impl LargeValues {
     /// ```
     ///
     /// # Errors
-    /// As [`stage`](Self::stage) and [`Transaction::commit`](crate::Transaction::commit). After an error nothing has changed, but for [`Error::Io`]:
-    /// then opening tells.
+    /// As [`stage`](Self::stage) and [`Transaction::commit`](crate::Transaction::commit). After an error nothing has changed, but for [`Error::Io`]
+    /// and [`Error::Poisoned`]: then opening tells.
     pub fn insert_from(&self, key: impl AsRef<[u8]>, source: impl Read) -> Result<u64> {
         let staged = self.stage(key, source)?;
         retry::transact(self.heads.handle(), self.heads.durability(), |tx| tx.insert_staged(&staged))?;

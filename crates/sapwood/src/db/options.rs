@@ -106,7 +106,7 @@ impl Builder {
     /// The key of an encrypted database. A database that is created with a key is encrypted: all of its nodes, of its log and of its manifest, and
     /// [backups](crate::Database::backup) of it. It opens only with this key, or the one that it was [changed](crate::Database::change_encryption_key) to.
     /// What is changed, exchanged or put back from another time is noticed when it is read, unless the whole directory is of another
-    /// time. What stays visible: names, lengths and times of files, and of nodes and commits their numbers, lengths and counts.
+    /// time, or it is a log or a manifest that ends earlier, where a power loss could have cut it off. What stays visible: names, lengths and times of files, and of nodes and commits their numbers, lengths and counts.
     ///
     /// The cipher is XChaCha20-Poly1305. Without the key nothing can be read, not even a backup: keep a copy of it elsewhere.
     ///
@@ -197,7 +197,7 @@ impl Builder {
 
     /// The clock by which records [expire](crate::KeyspaceOptions::expiring), asked whenever that matters, from any thread. The
     /// default is the system's. A clock that goes back revives nothing: the database goes on with the latest time that it
-    /// saw, also one from before it was opened.
+    /// saw, also one from before it was opened; after a crash with the latest that was stored, with each flush and, where changes are kept, each second.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {
@@ -420,7 +420,7 @@ impl Builder {
     /// How long to wait while another process, or another part of this one, has the database open. The default is
     /// not at all.
     ///
-    /// The lock is tried again every few milliseconds, in no order of arrival.
+    /// The lock is tried again every few milliseconds at first, then every 50 ms, in no order of arrival.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {

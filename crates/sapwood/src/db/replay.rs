@@ -16,6 +16,7 @@
 //! 4. The log continues what is in the trees: its first record that is not there is the next one, and it reaches at
 //!    least as far. Otherwise files of several times, or of a disk that lied about a sync, have come together.
 
+use crate::clock::Clock;
 use crate::current_state::CurrentState;
 use crate::database_id::DatabaseId;
 use crate::db::engine::Engine;
@@ -68,6 +69,7 @@ pub(crate) fn replay(
     let may_deliver_beside = engine.pool.has_threads() && overflow == Overflow::Left;
     let mut feed = Feed {
         state: &engine.state,
+        clock: &engine.clock,
         from: engine.state.visible(),
         has_begun: false,
         gathered: Gathered::default(),
@@ -198,6 +200,8 @@ struct Gathered {
 struct Feed<'e> {
     /// A version would keep all space that flushes make free meanwhile.
     state: &'e CurrentState,
+    /// It goes on with the latest time that the log has.
+    clock: &'e Clock,
     /// Operations up to this one are already visible.
     from: SeqNo,
     has_begun: bool,
@@ -210,6 +214,7 @@ struct Feed<'e> {
 impl Feed<'_> {
     fn take(&mut self, record: &Record) -> Result<()> {
         let (generation, first_seq, count) = (record.generation, record.first_seq, u64::from(record.count));
+        self.clock.not_before(record.time.unwrap_or(0));
         if first_seq + count - 1 <= self.from {
             return Ok(());
         }

@@ -30,7 +30,7 @@ const PORTION_BYTES: usize = 64 << 10;
 /// A stream of records in key order, for a task: waits without holding a thread. Made by [`Range::into_stream`] and
 /// [`TransactionRange::into_stream`](crate::TransactionRange::into_stream). Needs the feature `async`.
 ///
-/// It holds up to 64 KiB of records, or one record, beside what the range holds.
+/// It holds up to 64 KiB of records, and one record more, beside what the range holds.
 ///
 /// ```
 /// # fn main() -> sapwood::Result<()> {

@@ -248,10 +248,12 @@ fn what_a_removal_has_to_know_is_asked_before_anything_goes() {
 #[test]
 fn of_an_attempt_no_segment_is_taken_over_that_is_cut_off() {
     type Change = fn(&mut Vec<u8>);
-    let changes: [Change; 4] =
-        [Vec::clear, |bytes| bytes.truncate(70), |bytes| bytes.truncate(bytes.len() / 2), |bytes| {
-            bytes.iter_mut().rev().take(100).for_each(|byte| *byte = 0)
-        }];
+    let changes: [Change; 4] = [
+        Vec::clear,
+        |bytes| bytes.truncate(70),
+        |bytes| bytes.truncate(bytes.len() / 2),
+        |bytes| bytes.iter_mut().rev().take(100).for_each(|byte| *byte = 0),
+    ];
     for change in changes {
         let target = Simulated::new(2);
         let db = filled(&Simulated::new(1), 0);

@@ -5,7 +5,7 @@ use psync::{Simulated, Volume};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sapwood::backup::{self, ArchiveGap, BackupInfo, Directory, Point, Restore, Target};
-use sapwood::{Database, Durability, EncryptionKey, Error, Keyspace, LargeValues};
+use sapwood::{Database, Durability, EncryptionKey, Error, Keyspace, KeyspaceOptions, LargeValues};
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
@@ -579,4 +579,67 @@ fn an_archive_claims_no_time_before_which_something_is_missing() {
     now.store(130, Relaxed);
     db.backup().archive_log().run(&target).expect("a backup");
     assert_eq!((restored(112).expect("restores"), restored(117).expect("restores")), (1, 2));
+}
+
+/// A database in which nothing expires forgot between two openings what time it was: if the system's clock was set back, what was committed then
+/// came before what had been, and a restore ended where the first time lay behind the moment.
+#[test]
+fn times_of_the_log_do_not_go_back_with_the_clock() {
+    for is_closed in [true, false] {
+        let (volume, target) = (Simulated::new(1), directory(&Simulated::new(2)));
+        let clock = Arc::new(AtomicU64::new(1000));
+        let db = open_at(&volume, &clock, None);
+        let ships = db.keyspace("ships").expect("a keyspace");
+        db.backup().archive_log().run(&target).expect("a backup");
+        // A clock that was wrong.
+        clock.store(9000, Relaxed);
+        ships.insert("fram", "1892").expect("writes");
+        if is_closed {
+            drop(ships);
+            db.close().expect("closes");
+        } else {
+            std::mem::forget((db, ships));
+        }
+        let volume = if is_closed { volume } else { volume.power_loss(1) };
+        clock.store(2000, Relaxed);
+        let db = open_at(&volume, &clock, None);
+        db.keyspace("ships").and_then(|ships| ships.insert("vega", "1872")).expect("writes");
+        let taken = db.backup().archive_log().run(&target).expect("a backup");
+        assert_eq!((taken.sequence, taken.time), (2, at(9000)));
+        let restored = |seconds| {
+            let restore = Restore::from(&target).to(Point::Time(at(seconds)));
+            Ok::<_, Error>(restore.onto(Arc::new(Simulated::new(3)))?.sequence)
+        };
+        assert_eq!((restored(8999).expect("restores"), restored(9000).expect("restores")), (0, 2));
+    }
+}
+
+/// A keyspace that has expired records was made again without the time, which the backup before did not need: what expired stayed.
+#[test]
+fn records_of_a_keyspace_that_was_made_behind_the_backup_expire() {
+    let (target, clock) = (directory(&Simulated::new(2)), Arc::new(AtomicU64::new(1000)));
+    let db = open_at(&Simulated::new(1), &clock, None);
+    db.keyspace("ships").expect("a keyspace");
+    db.backup().archive_log().run(&target).expect("a backup");
+    let minute = KeyspaceOptions::new().time_to_live(Duration::from_secs(60));
+    let sessions = db.keyspace_with("sessions", minute).expect("a keyspace");
+    for number in 0..1000u32 {
+        sessions.insert(number.to_be_bytes(), [7; 100]).expect("writes");
+    }
+    let last = sequence(&db);
+    db.backup().archive_log().run(&target).expect("a backup");
+    let copy = Simulated::new(3);
+    let restore = Restore::from(&target).to(Point::Sequence(last)).onto(Arc::new(copy.clone()));
+    assert_eq!(restore.expect("restores").sequence, last);
+    let db = open_at(&copy, &clock, None);
+    db.flush().expect("flushes");
+    assert!(db.stats().space.live > 100_000);
+    clock.store(2000, Relaxed);
+    db.compact().expect("compacts");
+    assert!(db.stats().space.live < 1000, "{:?}", db.stats().space);
+    drop(db);
+    // What has expired does not come back with an older clock.
+    clock.store(1000, Relaxed);
+    let db = open_at(&copy, &clock, None);
+    assert_eq!(db.keyspace("sessions").expect("a keyspace").first().expect("reads"), None);
 }

@@ -119,6 +119,7 @@ fn a_child_that_uses_its_copy_is_told_so() {
             && is_refused(snapshot.get(&keyspace, key(0)))
             && is_refused(keyspace.multi_get([key(0)]))
             && keyspace.iter().next().is_some_and(is_refused)
+            && is_refused(keyspace.metadata())
             && is_refused(keyspace.ingest([("key", "value")]))
             && is_refused(db.keyspace("other"))
             && is_refused(db.flush())

@@ -158,7 +158,7 @@ impl Drop for Unfinished<'_> {
 
 impl LargeValues {
     /// Writes a value, and returns it for a [transaction](crate::Transaction::insert_staged) that gives it to `key`. Nothing is held
-    /// while the source is read, however slow that is. It takes as much memory as the largest [`Batch`](crate::Batch), and 8 MiB at most.
+    /// while the source is read, however slow that is. It takes a sixteenth of the memory budget, at least 1 MiB and 8 MiB at most.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {

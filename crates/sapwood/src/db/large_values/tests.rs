@@ -345,6 +345,11 @@ fn a_keyspace_of_large_values_is_one_for_its_users() {
     assert!(matches!(db.keyspace_if_exists("values"), Err(Error::LargeValues { .. })));
     let options = crate::KeyspaceOptions::new().durability(crate::Durability::Buffered);
     assert!(matches!(db.keyspace_with("values", options), Err(Error::LargeValues { .. })));
+    assert!(matches!(db.create_keyspaces(["new", "values"]), Err(Error::LargeValues { .. })));
+    db.keyspace("other").unwrap();
+    // Neither the call that was refused has created it, nor the next one.
+    assert_eq!(db.keyspaces(), ["other", "values"]);
+    assert!(db.drop_keyspace("other").unwrap());
     db.rename_keyspace("values", "renamed").unwrap();
     drop(values);
     db.close().unwrap();
