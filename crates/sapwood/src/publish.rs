@@ -180,9 +180,10 @@ impl Publisher {
 
     fn commit_with(&self, mut builder: VersionBuilder<'_>, with: PublishContext<'_>) -> Result<()> {
         let Sealed { mut edit, begun } = builder.seal()?;
-        self.note_time(&mut edit);
         let with = PublishContext { begun: &begun, ..with };
         builder.finish()?;
+        // The user's clock may panic: only now is nothing being written any more to the places that are given back then.
+        self.note_time(&mut edit);
         let next = if edit.set.is_empty() {
             self.next_version(&edit, with)
         } else {

@@ -3,6 +3,7 @@
 //! Invariants:
 //! 1. Memory: one window, and what is copied out of it.
 //! 2. A failed read is an error, never the end of the file.
+//! 3. What can be read is: a window that cannot be read as a whole is read in parts, down to a page.
 
 use crate::error::{Error, Result};
 use bytes::Bytes;
@@ -10,6 +11,20 @@ use psync::{Access, AlignedBuffer, FileId, Read, Volume};
 
 /// Bytes read at a time: enough for a device's full speed, and little memory.
 pub(crate) const WINDOW_LEN: usize = 1 << 20;
+
+/// Bytes that are tried if a whole window cannot be read, and the most that are passed over behind one place that cannot.
+const PART: u64 = 64 << 10;
+/// Bytes that are tried at least, and passed over where they cannot be read: what devices and page caches read at least.
+const PAGE: u64 = 4 << 10;
+
+/// What a search does where nothing can be read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unreadable {
+    /// It ends with the error.
+    Refused,
+    /// It goes on behind it: for a repair.
+    PassedOver,
+}
 
 /// Bytes at offsets: a file, or memory.
 pub(crate) trait Source {
@@ -153,16 +168,41 @@ impl<S: Source> Window<S> {
     pub fn get(&mut self, offset: u64, len: usize) -> Result<&[u8]> {
         if self.loaded(offset, len).is_none() {
             let rest = self.source.len().saturating_sub(offset);
-            self.bytes.set_len(rest.min(WINDOW_LEN as u64) as usize);
-            self.start = offset;
-            if let Err(error) = self.source.read_at(offset, &mut self.bytes) {
-                self.bytes.set_len(0);
-                return Err(error);
-            }
+            let whole = rest.min(WINDOW_LEN as u64) as usize;
+            // What follows may be what cannot be read.
+            self.load(offset, whole).or_else(|error| match len < whole {
+                true => self.load(offset, len),
+                false => Err(error),
+            })?;
         }
-        let from = usize::try_from(offset - self.start).unwrap_or(usize::MAX);
-        let bytes = self.bytes.get(from..).unwrap_or_default();
+        let bytes = self.from(offset);
         Ok(bytes.get(..len).unwrap_or(bytes))
+    }
+
+    /// What is loaded from `offset` on, if it is at least so many bytes, else what can be loaded: up to a window, and so many at least
+    /// unless the source ends before.
+    fn ahead(&mut self, offset: u64, least: usize) -> Result<&[u8]> {
+        if self.loaded(offset, least).is_none() {
+            let rest = self.source.len().saturating_sub(offset);
+            let to = |end: u64| (end - offset).min(rest) as usize;
+            let of_part = to((offset + least as u64).next_multiple_of(PART));
+            let of_page = to((offset + least as u64).next_multiple_of(PAGE));
+            self.load(offset, rest.min(WINDOW_LEN as u64) as usize)
+                .or_else(|_| self.load(offset, of_part))
+                .or_else(|_| self.load(offset, of_page))?;
+        }
+        Ok(self.from(offset))
+    }
+
+    fn load(&mut self, offset: u64, len: usize) -> Result<()> {
+        self.bytes.set_len(len);
+        self.start = offset;
+        self.source.read_at(offset, &mut self.bytes).inspect_err(|_| self.bytes.set_len(0))
+    }
+
+    fn from(&self, offset: u64) -> &[u8] {
+        let from = usize::try_from(offset - self.start).unwrap_or(usize::MAX);
+        self.bytes.get(from..).unwrap_or_default()
     }
 
     fn loaded(&self, offset: u64, len: usize) -> Option<&[u8]> {
@@ -180,18 +220,38 @@ impl<S: Source> Window<S> {
         Ok(Bytes::copy_from_slice(self.get(offset, len)?))
     }
 
-    /// The offset of the next `magic` at or after `from`.
-    pub fn find(&mut self, magic: &[u8; 4], from: u64) -> Result<Option<u64>> {
-        let mut at = from;
-        while at.saturating_add(magic.len() as u64) <= self.source.len() {
-            let bytes = self.get(at, WINDOW_LEN)?;
-            if let Some(index) = bytes.windows(magic.len()).position(|found| found == magic) {
-                return Ok(Some(at + index as u64));
+    /// Shows `look` what there is from `from` on, and where it begins, until it has found something that has `len` bytes.
+    pub fn search<T>(
+        &mut self,
+        (from, len): (u64, usize),
+        unreadable: Unreadable,
+        mut look: impl FnMut(&[u8], u64) -> Option<T>,
+    ) -> Result<Option<T>> {
+        let (mut at, mut step) = (from, PAGE);
+        while at.saturating_add(len as u64) <= self.source.len() {
+            match self.ahead(at, len) {
+                Ok(bytes) => {
+                    if let Some(found) = look(bytes, at) {
+                        return Ok(Some(found));
+                    }
+                    // The window may have cut what begins in its last bytes.
+                    at += (bytes.len() - (len - 1)) as u64;
+                    step = PAGE;
+                }
+                Err(error) if unreadable == Unreadable::Refused => return Err(error),
+                Err(_) => {
+                    at = at - at % PAGE + step;
+                    step = (2 * step).min(PART);
+                }
             }
-            // The window may have cut a magic that begins in its last bytes.
-            at += (bytes.len() - (magic.len() - 1)) as u64;
         }
         Ok(None)
+    }
+
+    /// The offset of the next `magic` at or after `from`.
+    pub fn find(&mut self, magic: &[u8; 4], from: u64, unreadable: Unreadable) -> Result<Option<u64>> {
+        let magic = memchr::memmem::Finder::new(magic);
+        self.search((from, 4), unreadable, |bytes, at| Some(at + magic.find(bytes)? as u64))
     }
 
     /// Where the zeros at the end of the source begin, but not before `from`.
@@ -222,17 +282,22 @@ mod tests {
                 bytes.extend_from_slice(b"SapE");
                 let expected = (at as u64 >= from).then_some(at as u64);
                 assert_eq!(
-                    Window::new(&bytes[..]).find(b"SapE", from).unwrap(),
+                    Window::new(&bytes[..]).find(b"SapE", from, Unreadable::Refused).unwrap(),
                     expected,
                     "{at} from {from}"
                 );
                 bytes.truncate(at + 3);
-                assert_eq!(Window::new(&bytes[..]).find(b"SapE", from).unwrap(), None, "a part of one");
+                assert_eq!(
+                    Window::new(&bytes[..]).find(b"SapE", from, Unreadable::Refused).unwrap(),
+                    None,
+                    "a part of one"
+                );
             }
         }
         let bytes = b"SapESapE.SapE";
         let mut window = Window::new(&bytes[..]);
-        let all = [0, 1, 4, 5, 9, 10, 99].map(|from| window.find(b"SapE", from).unwrap());
+        let all =
+            [0, 1, 4, 5, 9, 10, 99].map(|from| window.find(b"SapE", from, Unreadable::Refused).unwrap());
         assert_eq!(all, [Some(0), Some(4), Some(4), Some(9), Some(9), None, None]);
     }
 }

@@ -87,7 +87,7 @@ impl CommitPipeline {
             {
                 break (guard, queue);
             }
-            drop((guard, queue));
+            drop((guard, queue, others.take()));
             self.wait_for_room(0)?;
         };
         if group.clone().all(is_done) {

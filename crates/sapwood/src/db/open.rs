@@ -173,7 +173,7 @@ pub(super) fn engine(
     let data = volume
         .open(pager::FILE, Access { write: !options.is_read_only(), direct: true, ..Access::default() })?;
     // Before anything is written.
-    volume.identify_by(data)?;
+    volume.identify_by(data).inspect_err(|_| _ = volume.close(data))?;
     let room = PagerMemory {
         cache: shares.cache(&version, 0, 0),
         buffers: shares.read_buffers,

@@ -15,7 +15,7 @@ use crate::database_id::DatabaseId;
 use crate::encryption::Encryption;
 use crate::error::{Error, Result};
 use crate::operation::SeqNo;
-use crate::source::{FileSource, Source, Window};
+use crate::source::{FileSource, Source, Unreadable, Window};
 use psync::Volume;
 
 /// What was found of a log.
@@ -176,7 +176,13 @@ impl Reading<'_> {
         let end = found.stop.unwrap_or(u64::MAX).min(window.source.len());
         if at.saturating_add(head.record_len()) > end {
             let expected = format!("{} bytes", head.record_len());
-            return Err(Error::corrupt(name, at, "the log record is cut off", expected, end - at));
+            return Err(Error::corrupt(
+                name,
+                at,
+                "the log record is cut off",
+                expected,
+                end.saturating_sub(at),
+            ));
         }
         if let Some(next) = self.next.filter(|next| *next != head.first_seq) {
             let what = "the sequence number of a log record";
@@ -195,8 +201,8 @@ impl Reading<'_> {
         mut at: u64,
         take: &mut dyn FnMut(Salvage<'_>) -> Result<()>,
     ) -> Result<()> {
-        // What cannot be read at all is not searched byte by byte.
-        while let Ok(Some((offset, head))) = scan(window, self.database, found.number, at, |_, _| true) {
+        let of = (self.database, found.number);
+        while let Some((offset, head)) = scan(window, of, at, Unreadable::PassedOver, |_, _| true)? {
             at = offset + 1;
             if found.stop.is_some_and(|stop| offset >= stop) {
                 break;

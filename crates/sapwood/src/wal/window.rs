@@ -8,7 +8,7 @@ use super::file_name;
 use super::record::{Flaw, HEAD_LEN, Header, Lsn, RECORD_MAGIC, RecordHeader, RecordPosition};
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
-use crate::source::{FileSource, Source, WINDOW_LEN, Window};
+use crate::source::{FileSource, Source, Unreadable, Window};
 use memchr::memmem::Finder;
 use psync::Volume;
 
@@ -59,7 +59,8 @@ pub(super) fn witness(
     above: Lsn,
 ) -> Result<Option<Witness>> {
     let generation = header.generation;
-    let found = scan(window, header.database, generation, from, |head, offset| {
+    let of = (header.database, generation);
+    let found = scan(window, of, from, Unreadable::Refused, |head, offset| {
         head.durable > above && head.durable <= header.base.plus(offset)
     })?;
     Ok(found.map(|(offset, head)| Witness { generation, offset, durable: head.durable }))
@@ -68,26 +69,18 @@ pub(super) fn witness(
 /// The first valid head at any offset from `from` on that satisfies `wanted`.
 pub(super) fn scan(
     window: &mut Window<impl Source>,
-    database: DatabaseId,
-    generation: u64,
+    (database, generation): (DatabaseId, u64),
     from: u64,
+    unreadable: Unreadable,
     wanted: impl Fn(&RecordHeader, u64) -> bool,
 ) -> Result<Option<(u64, RecordHeader)>> {
     let magic = Finder::new(&RECORD_MAGIC);
-    let mut at = from;
-    while at.saturating_add(HEAD_LEN as u64) <= window.source.len() {
-        let bytes = window.get(at, WINDOW_LEN)?;
-        for index in magic.find_iter(bytes) {
-            let Some(head) = bytes.get(index..index + HEAD_LEN) else { break };
+    window.search((from, HEAD_LEN), unreadable, |bytes, at| {
+        magic.find_iter(bytes).find_map(|index| {
             let offset = at + index as u64;
-            if let Ok(head) = RecordHeader::decode(head, &RecordPosition { database, generation, offset })
-                && wanted(&head, offset)
-            {
-                return Ok(Some((offset, head)));
-            }
-        }
-        // The window may have cut a head that begins in its last bytes.
-        at += (bytes.len() - (HEAD_LEN - 1)) as u64;
-    }
-    Ok(None)
+            let position = RecordPosition { database, generation, offset };
+            let head = RecordHeader::decode(bytes.get(index..index + HEAD_LEN)?, &position).ok()?;
+            wanted(&head, offset).then_some((offset, head))
+        })
+    })
 }

@@ -76,9 +76,7 @@ impl Plan {
             Ok(current) => Some(current),
             Err(error @ (Error::NewerFormat { .. } | Error::OlderFormat { .. })) => return Err(error),
             // Whoever may not open a file has not lost it.
-            Err(Error::Io(error)) if !matches!(&*error, psync::Error::Io { operation: "read", .. }) => {
-                return Err(Error::Io(error));
-            }
+            Err(Error::Io(error)) if !is_of_reading(&error) => return Err(Error::Io(error)),
             Err(error) => {
                 damage.push(error);
                 None
@@ -179,13 +177,24 @@ impl Plan {
     }
 }
 
+/// Whether the device could not read.
+fn is_of_reading(error: &psync::Error) -> bool {
+    matches!(error, psync::Error::Io { operation: "read", .. })
+}
+
 /// The data keys, whichever of the manifests counts. Without them nothing can be saved.
 fn encryption_of(volume: &dyn Volume, manifests: &[u64], key: Option<&EncryptionKey>) -> Result<Encryption> {
     let path = volume.describe();
     if let Some(content) = encryption::content(volume)? {
         return Encryption::of_copy(&content, key, &path);
     }
-    manifests.iter().try_for_each(|number| refuse_lost_keys(volume, *number))?;
+    for number in manifests {
+        match refuse_lost_keys(volume, *number) {
+            // Nothing is known of it.
+            Err(Error::Io(error)) if is_of_reading(&error) => {}
+            refused => refused?,
+        }
+    }
     match key {
         None => Ok(Encryption::NONE),
         Some(_) => Err(Error::EncryptionKey { path, problem: KeyProblem::Needless }),

@@ -7,7 +7,8 @@
 
 use crate::encryption::Encryption;
 use crate::error::Result;
-use crate::source::{FileSource, Source, Window};
+use crate::operation::NUMBER_MAX;
+use crate::source::{FileSource, Source, Unreadable, Window};
 use crate::storage::compressed::StoredNode;
 use crate::storage::node::{HEADER, MAGIC, Name, stored_len};
 use crate::version::Version;
@@ -63,15 +64,7 @@ fn each(
     let len = source.source.len();
     let mut at = 0;
     while at + HEADER as u64 <= len {
-        // A part that cannot be read is passed over.
-        let found = match source.find(&MAGIC, at) {
-            Ok(Some(found)) => found,
-            Ok(None) => return Ok(()),
-            Err(_) => {
-                at += UNREADABLE;
-                continue;
-            }
-        };
+        let Some(found) = source.find(&MAGIC, at, Unreadable::PassedOver)? else { return Ok(()) };
         at = found + 1;
         let Some(node_len) = source.get(found, HEADER).ok().and_then(stored_len) else { continue };
         let node_len = node_len as u64;
@@ -79,16 +72,16 @@ fn each(
             continue;
         }
         let Ok(bytes) = source.copy(found, node_len as usize) else { continue };
-        if let Ok(node) = StoredNode::decode(bytes) {
+        // No sound program has written a greater epoch.
+        if let Ok(node) = StoredNode::decode(bytes)
+            && node.name().epoch < NUMBER_MAX - 1
+        {
             at = found + node_len;
             take(node, found)?;
         }
     }
     Ok(())
 }
-
-/// Bytes that are passed over where nothing can be read: a window would leave out much more that can.
-const UNREADABLE: u64 = 64 << 10;
 
 /// The newest epoch of each id in the file.
 pub(super) fn newest(source: &mut Window<FileSource<'_>>, known: &Known<'_>) -> Result<Newest> {

@@ -15,7 +15,7 @@ use crate::db::repair::tree_builder::TreeBuilder;
 use crate::error::Result;
 use crate::merging::{self, Stored};
 use crate::operation::KeyspaceId;
-use crate::source::{FileSource, Window};
+use crate::source::{FileSource, Source, Window};
 use crate::storage::compressed::StoredNode;
 use crate::storage::entries::Entries;
 use crate::storage::frames::Frames;
@@ -177,8 +177,14 @@ impl Sweep<'_, '_> {
 
     /// The run at this place; an error with its keyspace if it cannot be unpacked.
     fn open(&mut self, at: u64) -> Option<std::result::Result<Node, KeyspaceId>> {
-        let len = stored_len(self.source.get(at, HEADER).ok()?)?;
-        let stored = StoredNode::decode(self.source.copy(at, len).ok()?).ok()?;
+        // Not by the window: the places are anywhere.
+        let read = |len| {
+            let mut bytes = vec![0; len];
+            self.source.source.read_at(at, &mut bytes).ok()?;
+            Some(bytes)
+        };
+        let len = stored_len(&read(HEADER)?)?;
+        let stored = StoredNode::decode(read(len)?.into()).ok()?;
         let keyspace = stored.name().keyspace;
         let opened =
             stored.open(self.known.encryption, &self.frames, &self.known.version.segments.dictionaries);

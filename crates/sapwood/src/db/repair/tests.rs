@@ -1,11 +1,12 @@
 //! What only shows with little memory: several passes over the data file.
 
 use crate::{Database, EncryptionKey, Keyspace};
-use psync::{Access, Fault, FileId, Filter, Lock, LockKind, PassThrough, Repeat, Simulated, Volume};
+use psync::{Access, Fault, FileId, Filter, Lock, LockKind, PassThrough, Read, Repeat, Simulated, Volume};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use super::Repair;
+use super::{Repair, RepairReport};
 
 type Records = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -135,5 +136,157 @@ fn no_error_of_a_repair_takes_the_new_database_for_one_that_is_there() {
             }
         }
         assert!(failed > 10, "{failed} failed");
+    }
+}
+
+/// A device that cannot read one page of a file, and counts the bytes that are read of it.
+struct BadPage {
+    inner: Simulated,
+    file: &'static str,
+    /// The byte at which the page begins.
+    at: u64,
+    ids: Mutex<Vec<FileId>>,
+    bytes: AtomicU64,
+}
+
+impl BadPage {
+    fn new(inner: Simulated, file: &'static str, at: u64) -> Arc<Self> {
+        Arc::new(Self { inner, file, at, ids: Mutex::default(), bytes: AtomicU64::new(0) })
+    }
+}
+
+impl PassThrough for BadPage {
+    fn inner(&self) -> &dyn Volume {
+        &self.inner
+    }
+
+    fn open(&self, name: &str, access: Access) -> psync::Result<FileId> {
+        let id = self.inner.open(name, access)?;
+        if name.starts_with(self.file) {
+            self.ids.lock().expect("one at a time").push(id);
+        }
+        Ok(id)
+    }
+
+    fn read(&self, set: &mut [Read<'_>]) -> psync::Result<()> {
+        for read in set.iter() {
+            let end = read.offset + read.buffer.len() as u64;
+            if self.ids.lock().expect("one at a time").contains(&read.file) {
+                if read.offset < self.at + PAGE && self.at < end {
+                    let (file, source) = (self.file.to_owned(), std::io::Error::from_raw_os_error(5));
+                    return Err(psync::Error::Io {
+                        operation: "read",
+                        file,
+                        offset: Some(read.offset),
+                        source,
+                    });
+                }
+            }
+        }
+        psync::Device::read(&self.inner, set)
+    }
+}
+
+const PAGE: u64 = 4096;
+
+fn repaired(volume: &Arc<BadPage>) -> (Simulated, RepairReport) {
+    let new = Simulated::new(2);
+    let repair = Repair::of_volume(Arc::clone(volume) as Arc<dyn Volume>);
+    let report = repair.onto(Arc::new(new.clone())).expect("repairs");
+    (new, report)
+}
+
+fn len_of(volume: &Simulated, file: &str) -> u64 {
+    volume.read_file(file).expect("a file").len() as u64
+}
+
+/// A whole window was given up for one page in it: of a log that was shorter, no commit was saved. And what lies behind was neither looked for
+/// nor counted; where it was, the whole window was read for each record.
+#[test]
+fn one_bad_page_of_the_log_costs_what_lies_behind_it() {
+    let volume = Simulated::new(1);
+    let builder = Database::builder().memory(64 << 20).background_threads(0);
+    let db = builder.open_on(Arc::new(volume.clone())).expect("opens");
+    let keyspace = db.keyspace("main").expect("a keyspace");
+    for number in 0..15_000u32 {
+        keyspace.insert(number.to_be_bytes(), [7; 150]).expect("inserts");
+    }
+    assert_eq!(db.stats().writes.flushes, 0);
+    std::mem::forget((db, keyspace));
+    let volume = volume.power_loss(1);
+    let log = volume.list().expect("a list").into_iter().find(|entry| entry.name.starts_with("wal-"));
+    let len = len_of(&volume, &log.expect("a log").name);
+    for at in [40 * PAGE, 400 * PAGE] {
+        let bad = BadPage::new(volume.clone(), "wal-", at);
+        let (new, report) = repaired(&bad);
+        let (db, keyspace) = open(&new);
+        let saved = records(&keyspace).len() as u64;
+        // A record takes some 200 bytes.
+        assert!((at / 220..at / 190).contains(&saved), "{saved} before {at}");
+        let counted = saved + report.log.operations_left_out;
+        assert!((14_900..15_000).contains(&counted), "{counted}: {:?}", report.log);
+        let bytes = bad.bytes.load(Relaxed);
+        assert!(bytes < 20 * len, "{bytes} of {len}");
+        db.check().expect("sound");
+    }
+}
+
+/// Nothing at all was saved: it could not be told whether the manifest was encrypted. And with that, no keyspace had its name.
+#[test]
+fn one_bad_page_of_the_manifest_costs_no_names() {
+    let volume = Simulated::new(1);
+    let (db, keyspace) = open(&volume);
+    db.create_keyspaces((0..1000).map(|number| format!("keyspace {number}"))).expect("keyspaces");
+    for number in 0..1000u32 {
+        keyspace.insert(number.to_be_bytes(), [7; 150]).expect("inserts");
+    }
+    drop(keyspace);
+    db.close().expect("closes");
+    let (db, keyspace) = open(&volume);
+    for number in 0..200u32 {
+        keyspace.insert(number.to_be_bytes(), [8; 150]).expect("inserts");
+        db.flush().expect("flushes");
+    }
+    drop(keyspace);
+    db.close().expect("closes");
+    let manifest =
+        volume.list().expect("a list").into_iter().find(|entry| entry.name.starts_with("manifest-"));
+    let len = len_of(&volume, &manifest.expect("a manifest").name);
+    assert!(len > 4 * PAGE);
+    let (new, report) = repaired(&BadPage::new(volume, "manifest-", (len - 1) / PAGE * PAGE - PAGE));
+    assert!(!report.damage.is_empty());
+    let (db, _) = open(&new);
+    assert_eq!(db.keyspaces().len(), 1001);
+    let saved = records(&db.keyspace("main").expect("a keyspace"));
+    assert_eq!(saved.len(), 1000);
+    db.check().expect("sound");
+}
+
+/// All nodes of the mebibyte before it were passed over, and the whole window was read for each node.
+#[test]
+fn one_bad_page_of_the_data_costs_the_nodes_that_lie_in_it() {
+    let volume = Simulated::new(1);
+    let (db, keyspace) = open(&volume);
+    let rows = (0..40_000u32).map(|number| (number.to_be_bytes(), number.to_be_bytes().repeat(25)));
+    keyspace.ingest(rows).expect("ingests");
+    let before = records(&keyspace);
+    drop(keyspace);
+    db.close().expect("closes");
+    for entry in volume.list().expect("a list") {
+        if entry.name == "CURRENT" || entry.name.starts_with("manifest-") {
+            volume.remove_file(&entry.name).expect("removed");
+        }
+    }
+    let len = len_of(&volume, "data");
+    for at in [220 * PAGE, 700 * PAGE, len / PAGE * PAGE - 8 * PAGE] {
+        let bad = BadPage::new(volume.clone(), "data", at);
+        let (new, _) = repaired(&bad);
+        let (db, keyspace) = open(&new);
+        let after = records(&keyspace);
+        // A page has some 40 records, and cuts two nodes.
+        assert!(before.len() - after.len() < 100, "{} of {}", after.len(), before.len());
+        let bytes = bad.bytes.load(Relaxed);
+        assert!(bytes < 12 * len, "{bytes} of {len}");
+        db.check().expect("sound");
     }
 }

@@ -15,7 +15,7 @@ use crate::database_id::DatabaseId;
 use crate::encryption::Encryption;
 use crate::error::{Error, Result};
 use crate::operation::NUMBER_MAX;
-use crate::source::{FileSource, Source, Window};
+use crate::source::{FileSource, Source, Unreadable, Window};
 use crate::storage::data_file::least_len;
 use crate::storage::segment::Segment;
 use crate::storage::slots::{GRANULE, Slots, granules};
@@ -304,6 +304,10 @@ fn decode_until(
         let expected = format!("room for {what} of {name}: at least {needed} bytes");
         Error::corrupt(DATA_FILE, data_len, "length of the data file", expected, data_len)
     })?;
+    if let Some(entry) = version.segments.iter().find(|entry| entry.live > entry.used) {
+        let what = format!("live bytes of segment {}", entry.segment.number);
+        return Err(Error::corrupt(name, at, what, format!("at most {}", entry.used), entry.live));
+    }
     let mut segments: Vec<_> = version.segments.iter().collect();
     segments.sort_unstable_by_key(|entry| entry.segment.start);
     if let Some(entry) = segments.into_iter().find(|entry| !entry.segment.claim(entry.used)) {
@@ -323,7 +327,7 @@ fn refuse_hole<S: Source>(
     of: (&Current, &Encryption),
 ) -> Result<()> {
     let mut from = at + 1;
-    while let Some(later) = window.find(RECORD_MAGIC, from)? {
+    while let Some(later) = window.find(RECORD_MAGIC, from, Unreadable::Refused)? {
         if read_record(window, of, later)?.is_some() {
             let found = format!("one that is not, and a whole one at byte {later}");
             return Err(Error::corrupt(

@@ -13,7 +13,7 @@ use crate::database_id::DatabaseId;
 use crate::encryption::Encryption;
 use crate::error::{Error, Result};
 use crate::operation::{KeyspaceId, NUMBER_MAX};
-use crate::source::{FileSource, Source, Window};
+use crate::source::{FileSource, Source, Unreadable, Window};
 use crate::storage::slots::Slots;
 use crate::version::current::{Current, FORMAT, FORMAT_OF_SLOTS};
 use crate::version::edit::Edit;
@@ -98,13 +98,10 @@ pub(crate) fn salvage(volume: &dyn Volume, of: (&Current, &Encryption)) -> Resul
     let corrupt = |at, what: &str, found: String| Error::corrupt(&*name, at, what, "a whole edit", found);
     let (mut at, mut is_first) = (FILE_HEADER as u64, true);
     loop {
-        let record = match read_record(&mut window, of, at) {
-            Ok(record) => record,
-            Err(error) => {
-                found.damage.get_or_insert(error);
-                break;
-            }
-        };
+        let record = read_record(&mut window, of, at).unwrap_or_else(|error| {
+            found.damage.get_or_insert(error);
+            None
+        });
         let Some(record) = record else {
             let Some(later) = next_record(&mut window, of, at + 1) else { break };
             let what = "an edit in the middle is damaged";
@@ -156,7 +153,7 @@ pub(crate) fn salvage(volume: &dyn Volume, of: (&Current, &Encryption)) -> Resul
 
 /// Where the next whole record begins.
 fn next_record<S: Source>(window: &mut Window<S>, of: (&Current, &Encryption), mut from: u64) -> Option<u64> {
-    while let Ok(Some(later)) = window.find(RECORD_MAGIC, from) {
+    while let Ok(Some(later)) = window.find(RECORD_MAGIC, from, Unreadable::PassedOver) {
         if let Ok(Some(Record { .. })) = read_record(window, of, later) {
             return Some(later);
         }
