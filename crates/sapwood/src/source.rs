@@ -3,7 +3,7 @@
 //! Invariants:
 //! 1. Memory: one window, and what is copied out of it.
 //! 2. A failed read is an error, never the end of the file.
-//! 3. What can be read is: a window that cannot be read as a whole is read in parts, down to a page.
+//! 3. For a repair, what can be read is: a window that cannot be read as a whole is read in parts, down to a page.
 
 use crate::error::{Error, Result};
 use bytes::Bytes;
@@ -17,12 +17,12 @@ const PART: u64 = 64 << 10;
 /// Bytes that are tried at least, and passed over where they cannot be read: what devices and page caches read at least.
 const PAGE: u64 = 4 << 10;
 
-/// What a search does where nothing can be read.
+/// What is done where something cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unreadable {
-    /// It ends with the error.
+enum Unreadable {
+    /// It is an error.
     Refused,
-    /// It goes on behind it: for a repair.
+    /// What can be read beside it is read, and searches go on behind it.
     PassedOver,
 }
 
@@ -155,13 +155,19 @@ pub(crate) struct Window<S> {
     pub source: S,
     bytes: AlignedBuffer,
     start: u64,
+    unreadable: Unreadable,
 }
 
 impl<S: Source> Window<S> {
     pub fn new(source: S) -> Self {
         let mut bytes = AlignedBuffer::new(source.len().min(WINDOW_LEN as u64) as usize);
         bytes.set_len(0);
-        Self { source, bytes, start: 0 }
+        Self { source, bytes, start: 0, unreadable: Unreadable::Refused }
+    }
+
+    /// The same for a repair.
+    pub fn of_damaged(source: S) -> Self {
+        Self { unreadable: Unreadable::PassedOver, ..Self::new(source) }
     }
 
     /// Up to `len` bytes from `offset` on; fewer at the end of the source, and at most a window.
@@ -170,7 +176,8 @@ impl<S: Source> Window<S> {
             let rest = self.source.len().saturating_sub(offset);
             let whole = rest.min(WINDOW_LEN as u64) as usize;
             // What follows may be what cannot be read.
-            self.load(offset, whole).or_else(|error| match len < whole {
+            let may_be_less = len < whole && self.unreadable == Unreadable::PassedOver;
+            self.load(offset, whole).or_else(|error| match may_be_less {
                 true => self.load(offset, len),
                 false => Err(error),
             })?;
@@ -187,9 +194,13 @@ impl<S: Source> Window<S> {
             let to = |end: u64| (end - offset).min(rest) as usize;
             let of_part = to((offset + least as u64).next_multiple_of(PART));
             let of_page = to((offset + least as u64).next_multiple_of(PAGE));
-            self.load(offset, rest.min(WINDOW_LEN as u64) as usize)
-                .or_else(|_| self.load(offset, of_part))
-                .or_else(|_| self.load(offset, of_page))?;
+            let whole = self.load(offset, rest.min(WINDOW_LEN as u64) as usize);
+            match self.unreadable {
+                Unreadable::Refused => whole?,
+                Unreadable::PassedOver => {
+                    whole.or_else(|_| self.load(offset, of_part)).or_else(|_| self.load(offset, of_page))?
+                }
+            }
         }
         Ok(self.from(offset))
     }
@@ -224,10 +235,9 @@ impl<S: Source> Window<S> {
     pub fn search<T>(
         &mut self,
         (from, len): (u64, usize),
-        unreadable: Unreadable,
         mut look: impl FnMut(&[u8], u64) -> Option<T>,
     ) -> Result<Option<T>> {
-        let (mut at, mut step) = (from, PAGE);
+        let (mut at, mut step, unreadable) = (from, PAGE, self.unreadable);
         while at.saturating_add(len as u64) <= self.source.len() {
             match self.ahead(at, len) {
                 Ok(bytes) => {
@@ -249,9 +259,9 @@ impl<S: Source> Window<S> {
     }
 
     /// The offset of the next `magic` at or after `from`.
-    pub fn find(&mut self, magic: &[u8; 4], from: u64, unreadable: Unreadable) -> Result<Option<u64>> {
+    pub fn find(&mut self, magic: &[u8; 4], from: u64) -> Result<Option<u64>> {
         let magic = memchr::memmem::Finder::new(magic);
-        self.search((from, 4), unreadable, |bytes, at| Some(at + magic.find(bytes)? as u64))
+        self.search((from, 4), |bytes, at| Some(at + magic.find(bytes)? as u64))
     }
 
     /// Where the zeros at the end of the source begin, but not before `from`.
@@ -282,22 +292,17 @@ mod tests {
                 bytes.extend_from_slice(b"SapE");
                 let expected = (at as u64 >= from).then_some(at as u64);
                 assert_eq!(
-                    Window::new(&bytes[..]).find(b"SapE", from, Unreadable::Refused).unwrap(),
+                    Window::new(&bytes[..]).find(b"SapE", from).unwrap(),
                     expected,
                     "{at} from {from}"
                 );
                 bytes.truncate(at + 3);
-                assert_eq!(
-                    Window::new(&bytes[..]).find(b"SapE", from, Unreadable::Refused).unwrap(),
-                    None,
-                    "a part of one"
-                );
+                assert_eq!(Window::new(&bytes[..]).find(b"SapE", from).unwrap(), None, "a part of one");
             }
         }
         let bytes = b"SapESapE.SapE";
         let mut window = Window::new(&bytes[..]);
-        let all =
-            [0, 1, 4, 5, 9, 10, 99].map(|from| window.find(b"SapE", from, Unreadable::Refused).unwrap());
+        let all = [0, 1, 4, 5, 9, 10, 99].map(|from| window.find(b"SapE", from).unwrap());
         assert_eq!(all, [Some(0), Some(4), Some(4), Some(9), Some(9), None, None]);
     }
 }

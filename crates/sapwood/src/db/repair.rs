@@ -449,7 +449,7 @@ fn searched(
     let out = match FileSource::open(&**old, DATA) {
         Err(_) => begin(epoch + 1),
         Ok(source) => {
-            let mut source = Window::new(source);
+            let mut source = Window::of_damaged(source);
             reporter.progress.total = 2 * len;
             let newest = scan::newest(&mut source, &known)?;
             reporter.advance(len)?;

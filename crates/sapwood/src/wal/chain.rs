@@ -15,7 +15,7 @@ use super::window;
 use super::window::OpenLog;
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
-use crate::source::{FileSource, Source, Unreadable, Window};
+use crate::source::{FileSource, Source, Window};
 use psync::Volume;
 
 /// A generation to be read, and where its valid part ends.
@@ -177,5 +177,5 @@ pub(super) fn read_header(
 /// Whether a generation's file holds no record anywhere, so that nothing is lost with it.
 pub(super) fn holds_no_record(volume: &dyn Volume, database: DatabaseId, generation: u64) -> Result<bool> {
     let mut window = Window::new(window::open(volume, generation)?);
-    Ok(window::scan(&mut window, (database, generation), 0, Unreadable::Refused, |_, _| true)?.is_none())
+    Ok(window::scan(&mut window, (database, generation), 0, |_, _| true)?.is_none())
 }

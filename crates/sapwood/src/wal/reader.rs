@@ -14,7 +14,7 @@ use crate::database_id::DatabaseId;
 use crate::encryption::Encryption;
 use crate::error::{Error, Result};
 use crate::operation::SeqNo;
-use crate::source::{Unreadable, Window};
+use crate::source::Window;
 use psync::Volume;
 
 /// Where the log ends: what the next writer needs to continue.
@@ -228,14 +228,12 @@ fn drop_unfinished(
 ) -> Result<()> {
     let mut window = Window::new(window::open(volume, generation)?);
     if let Some((offset, head)) =
-        window::scan(&mut window, (database, generation), 0, Unreadable::Refused, |head, _| {
-            head.durable > tail.end
-        })?
+        window::scan(&mut window, (database, generation), 0, |head, _| head.durable > tail.end)?
     {
         let witness = Witness { generation, offset, durable: head.durable };
         return Err(promised(flaw, generation, 0, &witness));
     }
-    if window::scan(&mut window, (database, generation), 0, Unreadable::Refused, |_, _| true)?.is_none() {
+    if window::scan(&mut window, (database, generation), 0, |_, _| true)?.is_none() {
         return Ok(());
     }
     let dropped = window.zeros_at_end(0)?;

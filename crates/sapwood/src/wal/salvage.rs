@@ -15,7 +15,7 @@ use crate::database_id::DatabaseId;
 use crate::encryption::Encryption;
 use crate::error::{Error, Result};
 use crate::operation::SeqNo;
-use crate::source::{FileSource, Source, Unreadable, Window};
+use crate::source::{FileSource, Source, Window};
 use psync::Volume;
 
 /// What was found of a log.
@@ -125,7 +125,7 @@ impl Reading<'_> {
             return Ok(());
         }
         let Some(source) = open_if_there(self.volume, found.number)? else { return Ok(()) };
-        let mut window = Window::new(source);
+        let mut window = Window::of_damaged(source);
         let mut at = HEADER_LEN as u64;
         if self.damage.is_none() {
             loop {
@@ -202,7 +202,7 @@ impl Reading<'_> {
         take: &mut dyn FnMut(Salvage<'_>) -> Result<()>,
     ) -> Result<()> {
         let of = (self.database, found.number);
-        while let Some((offset, head)) = scan(window, of, at, Unreadable::PassedOver, |_, _| true)? {
+        while let Some((offset, head)) = scan(window, of, at, |_, _| true)? {
             at = offset + 1;
             if found.stop.is_some_and(|stop| offset >= stop) {
                 break;

@@ -8,7 +8,7 @@ use super::file_name;
 use super::record::{Flaw, HEAD_LEN, Header, Lsn, RECORD_MAGIC, RecordHeader, RecordPosition};
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
-use crate::source::{FileSource, Source, Unreadable, Window};
+use crate::source::{FileSource, Source, Window};
 use memchr::memmem::Finder;
 use psync::Volume;
 
@@ -60,7 +60,7 @@ pub(super) fn witness(
 ) -> Result<Option<Witness>> {
     let generation = header.generation;
     let of = (header.database, generation);
-    let found = scan(window, of, from, Unreadable::Refused, |head, offset| {
+    let found = scan(window, of, from, |head, offset| {
         head.durable > above && head.durable <= header.base.plus(offset)
     })?;
     Ok(found.map(|(offset, head)| Witness { generation, offset, durable: head.durable }))
@@ -71,11 +71,10 @@ pub(super) fn scan(
     window: &mut Window<impl Source>,
     (database, generation): (DatabaseId, u64),
     from: u64,
-    unreadable: Unreadable,
     wanted: impl Fn(&RecordHeader, u64) -> bool,
 ) -> Result<Option<(u64, RecordHeader)>> {
     let magic = Finder::new(&RECORD_MAGIC);
-    window.search((from, HEAD_LEN), unreadable, |bytes, at| {
+    window.search((from, HEAD_LEN), |bytes, at| {
         magic.find_iter(bytes).find_map(|index| {
             let offset = at + index as u64;
             let position = RecordPosition { database, generation, offset };

@@ -8,7 +8,7 @@
 use crate::encryption::Encryption;
 use crate::error::Result;
 use crate::operation::NUMBER_MAX;
-use crate::source::{FileSource, Source, Unreadable, Window};
+use crate::source::{FileSource, Source, Window};
 use crate::storage::compressed::StoredNode;
 use crate::storage::node::{HEADER, MAGIC, Name, stored_len};
 use crate::version::Version;
@@ -64,7 +64,7 @@ fn each(
     let len = source.source.len();
     let mut at = 0;
     while at + HEADER as u64 <= len {
-        let Some(found) = source.find(&MAGIC, at, Unreadable::PassedOver)? else { return Ok(()) };
+        let Some(found) = source.find(&MAGIC, at)? else { return Ok(()) };
         at = found + 1;
         let Some(node_len) = source.get(found, HEADER).ok().and_then(stored_len) else { continue };
         let node_len = node_len as u64;

@@ -169,19 +169,14 @@ impl PassThrough for BadPage {
     }
 
     fn read(&self, set: &mut [Read<'_>]) -> psync::Result<()> {
-        for read in set.iter() {
-            let end = read.offset + read.buffer.len() as u64;
-            if self.ids.lock().expect("one at a time").contains(&read.file) {
-                if read.offset < self.at + PAGE && self.at < end {
-                    let (file, source) = (self.file.to_owned(), std::io::Error::from_raw_os_error(5));
-                    return Err(psync::Error::Io {
-                        operation: "read",
-                        file,
-                        offset: Some(read.offset),
-                        source,
-                    });
-                }
+        let ids = self.ids.lock().expect("one at a time").clone();
+        for read in set.iter().filter(|read| ids.contains(&read.file)) {
+            let (offset, len) = (read.offset, read.buffer.len() as u64);
+            if offset < self.at + PAGE && self.at < offset + len {
+                let (file, source) = (self.file.to_owned(), std::io::Error::from_raw_os_error(5));
+                return Err(psync::Error::Io { operation: "read", file, offset: Some(offset), source });
             }
+            self.bytes.fetch_add(len, Relaxed);
         }
         psync::Device::read(&self.inner, set)
     }

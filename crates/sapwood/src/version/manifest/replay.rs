@@ -15,7 +15,7 @@ use crate::database_id::DatabaseId;
 use crate::encryption::Encryption;
 use crate::error::{Error, Result};
 use crate::operation::NUMBER_MAX;
-use crate::source::{FileSource, Source, Unreadable, Window};
+use crate::source::{FileSource, Source, Window};
 use crate::storage::data_file::least_len;
 use crate::storage::segment::Segment;
 use crate::storage::slots::{GRANULE, Slots, granules};
@@ -327,7 +327,7 @@ fn refuse_hole<S: Source>(
     of: (&Current, &Encryption),
 ) -> Result<()> {
     let mut from = at + 1;
-    while let Some(later) = window.find(RECORD_MAGIC, from, Unreadable::Refused)? {
+    while let Some(later) = window.find(RECORD_MAGIC, from)? {
         if read_record(window, of, later)?.is_some() {
             let found = format!("one that is not, and a whole one at byte {later}");
             return Err(Error::corrupt(

@@ -13,7 +13,7 @@ use crate::database_id::DatabaseId;
 use crate::encryption::Encryption;
 use crate::error::{Error, Result};
 use crate::operation::{KeyspaceId, NUMBER_MAX};
-use crate::source::{FileSource, Source, Unreadable, Window};
+use crate::source::{FileSource, Source, Window};
 use crate::storage::slots::Slots;
 use crate::version::current::{Current, FORMAT, FORMAT_OF_SLOTS};
 use crate::version::edit::Edit;
@@ -84,7 +84,7 @@ pub(crate) fn salvage(volume: &dyn Volume, of: (&Current, &Encryption)) -> Resul
         Err(psync::Error::NotFound { .. }) => return Ok(None),
         opened => opened?,
     };
-    let mut window = Window::new(source);
+    let mut window = Window::of_damaged(source);
     let slots: Arc<Slots> = Arc::default();
     let mut found = Salvaged {
         current: *current,
@@ -153,7 +153,7 @@ pub(crate) fn salvage(volume: &dyn Volume, of: (&Current, &Encryption)) -> Resul
 
 /// Where the next whole record begins.
 fn next_record<S: Source>(window: &mut Window<S>, of: (&Current, &Encryption), mut from: u64) -> Option<u64> {
-    while let Ok(Some(later)) = window.find(RECORD_MAGIC, from, Unreadable::PassedOver) {
+    while let Ok(Some(later)) = window.find(RECORD_MAGIC, from) {
         if let Ok(Some(Record { .. })) = read_record(window, of, later) {
             return Some(later);
         }
