@@ -421,4 +421,21 @@ mod tests {
             assert_eq!(told.collect::<Vec<_>>(), [percent; 3]);
         }
     }
+
+    /// Without a time nothing that has expired is ever removed.
+    #[test]
+    fn where_records_expire_there_is_a_time() {
+        let mut version = Version::empty(1 << 20);
+        let id = KeyspaceId(1);
+        version.trees.insert(id, Tree::empty("sessions".into()));
+        let mut apply = |clock, ttls| {
+            let edit = Edit { clock, ttls, ..Edit::default() };
+            version.apply(&edit, &mut |_, _| Err("no segments")).unwrap();
+            version.clock
+        };
+        assert_eq!(apply(None, Vec::new()), 0);
+        assert_eq!(apply(None, vec![(id, Default::default())]), 1);
+        assert_eq!(apply(Some(1000), Vec::new()), 1000);
+        assert_eq!(apply(None, vec![(id, Default::default())]), 1000);
+    }
 }

@@ -267,9 +267,11 @@ fn of_an_attempt_no_segment_is_taken_over_that_is_cut_off() {
             to.get(cut_off, 0, &mut bytes)?;
             change(&mut bytes);
             to.delete(std::slice::from_ref(cut_off))?;
-            to.put(cut_off, &mut |out| out.write_all(&bytes))
+            to.put(cut_off, &mut |out| out.write_all(&bytes))?;
+            to.sync()
         };
         change_it().expect("is cut off");
+        assert!(written_for(&target, 1).iter().any(|(name, _)| name == cut_off));
         let taken = db.backup().run(&directory(&target)).expect("a backup");
         let others: Vec<_> = written_for(&target, 1).into_iter().map(|(name, _)| name).collect();
         assert!(!others.contains(cut_off) && others.contains(&segments[0].0), "{others:?}");

@@ -76,7 +76,7 @@ impl Plan {
             Ok(current) => Some(current),
             Err(error @ (Error::NewerFormat { .. } | Error::OlderFormat { .. })) => return Err(error),
             // Whoever may not open a file has not lost it.
-            Err(Error::Io(error)) if !is_of_reading(&error) => return Err(Error::Io(error)),
+            Err(Error::Io(error)) if !is_unreadable(&error) => return Err(Error::Io(error)),
             Err(error) => {
                 damage.push(error);
                 None
@@ -178,7 +178,7 @@ impl Plan {
 }
 
 /// Whether the device could not read.
-fn is_of_reading(error: &psync::Error) -> bool {
+fn is_unreadable(error: &psync::Error) -> bool {
     matches!(error, psync::Error::Io { operation: "read", .. })
 }
 
@@ -191,7 +191,7 @@ fn encryption_of(volume: &dyn Volume, manifests: &[u64], key: Option<&Encryption
     for number in manifests {
         match refuse_lost_keys(volume, *number) {
             // Nothing is known of it.
-            Err(Error::Io(error)) if is_of_reading(&error) => {}
+            Err(Error::Io(error)) if is_unreadable(&error) => {}
             refused => refused?,
         }
     }

@@ -27,6 +27,19 @@ fn records(keyspace: &Keyspace) -> Records {
     keyspace.iter().map(record).collect()
 }
 
+/// From now on nothing tells where nodes are in the data file.
+fn lose_the_manifest(volume: &Simulated) {
+    for entry in volume.list().expect("a list") {
+        if entry.name == "CURRENT" || entry.name.starts_with("manifest-") {
+            volume.remove_file(&entry.name).expect("removed");
+        }
+    }
+}
+
+fn len_of(volume: &Simulated, file: &str) -> u64 {
+    volume.read_file(file).expect("a file").len() as u64
+}
+
 #[test]
 fn an_index_of_a_part_of_the_nodes_gives_the_same_records() {
     let volume = Simulated::new(1);
@@ -51,12 +64,8 @@ fn an_index_of_a_part_of_the_nodes_gives_the_same_records() {
     let before = records(&keyspace);
     drop(keyspace);
     db.close().expect("closes");
-    for entry in volume.list().expect("a list") {
-        if entry.name == "CURRENT" || entry.name.starts_with("manifest-") {
-            volume.remove_file(&entry.name).expect("removed");
-        }
-    }
-    let len = volume.read_file("data").expect("data").len() as u64;
+    lose_the_manifest(&volume);
+    let len = len_of(&volume, "data");
     let mut passes = Vec::new();
     for memory in [64 << 20, 16 << 10, 4 << 10] {
         let (new, mut done) = (Simulated::new(2), 0);
@@ -191,10 +200,6 @@ fn repaired(volume: &Arc<BadPage>) -> (Simulated, RepairReport) {
     (new, report)
 }
 
-fn len_of(volume: &Simulated, file: &str) -> u64 {
-    volume.read_file(file).expect("a file").len() as u64
-}
-
 /// A whole window was given up for one page in it: of a log that was shorter, no commit was saved. And what lies behind was neither looked for
 /// nor counted; where it was, the whole window was read for each record.
 #[test]
@@ -267,11 +272,7 @@ fn one_bad_page_of_the_data_costs_the_nodes_that_lie_in_it() {
     let before = records(&keyspace);
     drop(keyspace);
     db.close().expect("closes");
-    for entry in volume.list().expect("a list") {
-        if entry.name == "CURRENT" || entry.name.starts_with("manifest-") {
-            volume.remove_file(&entry.name).expect("removed");
-        }
-    }
+    lose_the_manifest(&volume);
     let len = len_of(&volume, "data");
     for at in [220 * PAGE, 700 * PAGE, len / PAGE * PAGE - 8 * PAGE] {
         let bad = BadPage::new(volume.clone(), "data", at);
