@@ -148,8 +148,11 @@ impl<K, A> Queue<K, A> {
         self.ticket
     }
 
-    /// Nobody waits for a ticket any more.
+    /// Nobody waits for a ticket any more. Its answer may be there already; or its key waits, or is with a leader.
     fn give_up(&mut self, ticket: u64) {
+        if self.answers.remove(&ticket).is_some() {
+            return;
+        }
         match self.waiting.iter().position(|(waiting, _)| *waiting == ticket) {
             Some(at) => drop(self.waiting.remove(at)),
             None => drop(self.abandoned.insert(ticket)),
@@ -214,6 +217,21 @@ mod tests {
         drop(Leader { gather: &gather, own, tickets: vec![other] });
         let queue = gather.lock();
         assert!(queue.waiting.is_empty() && queue.answers.keys().eq([&other]));
+    }
+
+    /// Another leader has taken its key along and answered it before this one panicked: nobody will fetch that answer.
+    #[test]
+    fn a_leader_that_panics_leaves_no_answer_of_its_own() {
+        let gather: Gather<u64, u64> = Gather::new(2, 1);
+        let mut queue = gather.lock();
+        let (other, own) = (queue.wait_for(7), queue.wait_for(8));
+        queue.waiting.clear();
+        queue.leaders = 1;
+        queue.answer(own, Some(80));
+        drop(queue);
+        drop(Leader { gather: &gather, own, tickets: vec![other] });
+        let queue = gather.lock();
+        assert!(queue.answers.keys().eq([&other]) && queue.abandoned.is_empty(), "{queue:?}");
     }
 
     #[test]
