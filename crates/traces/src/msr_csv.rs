@@ -4,8 +4,9 @@
 //! Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime
 //! 128166372003061629,usr,0,Read,7014609920,24576,41286
 //! ```
-//! A write becomes an insertion, a read a search, of the key Offset / 4096: so the CB-tree's authors used them. The size and the
-//! times are not used. Each volume (host and disk) is an index of its own, numbered in order of appearance.
+//! A write becomes an insertion, a read a search, of the key Offset / 4096. The CB-tree's authors tell no more than that
+//! the traces' write and read requests were performed: the key, its page of 4096 bytes, and that a longer request is one operation as
+//! well are choices of this reader. The size and the times are not used. Each volume (host and disk) is an index of its own, numbered in order of appearance.
 //!
 //! Invariant: memory is bounded, since there are at most 256 volumes.
 
