@@ -96,13 +96,15 @@ impl Proportion {
         (0..count).try_for_each(|index| Ok(tree.update(rng.random_range(0..records) * SPACING, index)?))
     }
 
-    /// What all of them have.
-    pub fn parameters(self) -> Vec<Parameter> {
+    /// What all of them have. `source` says of the sizes where they are told, if not with the figure itself.
+    pub fn parameters(self, source: &str) -> Vec<Parameter> {
+        let told = |what: &str| format!("{what}{source}");
         vec![
-            Parameter::new("records at first", "400,000", self.records().to_string()),
+            Parameter::new("records at first", &told("400,000"), self.records().to_string()),
+            Parameter::new("first records", "not told", "loaded in bulk, nodes 69 % full alike"),
             Parameter::new("sub-files", "64 MB", format!("{} MiB", self.sub_file_len() >> 20)),
-            Parameter::new("write buffer", "32 nodes", format!("{} nodes", self.slots())),
-            Parameter::new("node", "8 KB, F = 256", "8 KiB, F = 256"),
+            Parameter::new("write buffer", &told("32 nodes"), format!("{} nodes", self.slots())),
+            Parameter::new("node", &told("8 KB, F = 256"), "8 KiB, F = 256"),
         ]
     }
 }

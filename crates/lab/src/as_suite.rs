@@ -575,6 +575,21 @@ pub(crate) fn claim(
     }
 }
 
+/// A claim with a band, asked where [`claim`] asks.
+pub(crate) fn claim_band(
+    judgement: &mut Judgement,
+    device: Device,
+    (key, claim): (&str, &str),
+    ratio: f64,
+    band: RangeInclusive<f64>,
+) {
+    if device == Device::Ssdsim {
+        judgement.band(key, claim, times(ratio), [ratio], band);
+    } else {
+        judgement.report(key, claim, &format!("{} to {}", band.start(), band.end()), times(ratio));
+    }
+}
+
 /// On any device: how the AS B-tree's time stands to the B+-tree's is what their counts and the device's latencies foretell.
 pub(crate) fn as_foretold<C: Clock>(
     judgement: &mut Judgement,

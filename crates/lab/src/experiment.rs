@@ -184,14 +184,19 @@ impl Card {
         self.absent.iter().find(|(absent, _)| *absent == device).map(|(_, why)| *why)
     }
 
-    /// Why the check `key` does not hold on `device` at `scale`, as far as is known.
+    /// Why the check `key` does not hold on `device` at `scale`, as far as is known: of several that fit, the first of those that
+    /// name most of the key.
     pub fn cause(&self, device: Device, scale: Scale, key: &str) -> Option<&'static str> {
         let fits = |cause: &&Cause| {
             cause.device == device
                 && cause.scale.is_none_or(|only| only == scale)
                 && key.starts_with(cause.key)
         };
-        self.causes.iter().find(fits).map(|cause| cause.text)
+        let most = |best: &'static Cause, next| {
+            let longer = |one: &Cause, other: &Cause| one.key.len() > other.key.len();
+            if longer(next, best) { next } else { best }
+        };
+        self.causes.iter().filter(fits).reduce(most).map(|cause| cause.text)
     }
 }
 

@@ -143,6 +143,11 @@ impl Study for RangeSearch {
             ),
             Parameter::new("buffer", "LRU", "LRU"),
             Parameter::new("PioMax", "64", "64"),
+            Parameter::new(
+                "buffers of sets",
+                "of PioMax (H - 1) pages for a search (Bulletin, section 3), not said to be counted",
+                "not counted as memory: up to 64 leaves for prange",
+            ),
         ]
     }
 

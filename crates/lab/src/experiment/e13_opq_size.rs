@@ -365,6 +365,11 @@ impl Study for OpqSize {
                 "LRU, and one that holds them, each for both trees",
             ),
             Parameter::new("PioMax, speriod, bcnt", "64, 5000, 5000", "64, 5000, 5000"),
+            Parameter::new(
+                "buffers of sets",
+                "of PioMax (H - 1) pages for a search (Bulletin, section 3), not said to be counted",
+                "not counted as memory: up to 64 pages for a batch update",
+            ),
             Parameter::new("log", "not told", "none, for both"),
         ]
     }
@@ -501,10 +506,10 @@ fn judge_lru<C: Clock>(rows: &Rows<C>, judgement: &mut Judgement) -> std::result
     );
     judgement.check(
         "most",
-        "nearly all of the memory as queue is at least twice as good as one page",
-        "28 against 8.2",
+        "nearly all of the memory as queue is at least 3.4 times as good as one page",
+        "28 against 8.2 (P300)",
         format!("{} against {}", number(last), number(first)),
-        last >= 2.0 * first,
+        last >= 3.4 * first,
     );
     let name = series(SEARCH, Eviction::Lru);
     let times: Vec<(f64, f64)> =
@@ -618,7 +623,7 @@ mod tests {
         rows
     }
 
-    const GOOD: [(f64, f64); 3] = [(30.0, 99.0), (12.0, 100.0), (10.0, 130.0)];
+    const GOOD: [(f64, f64); 3] = [(30.0, 99.0), (12.0, 100.0), (8.5, 130.0)];
 
     #[test]
     fn the_published_shape_holds_and_others_do_not() {
@@ -632,7 +637,7 @@ mod tests {
         let fails = |times, key| assert_eq!(judge(times, 30.0).outcome(key), Some(Outcome::Fails), "{key}");
         fails([(100.0, 99.0), (20.0, 100.0), (10.0, 130.0)], "first-page");
         fails([(30.0, 99.0), (40.0, 100.0), (10.0, 130.0)], "insert-falls");
-        fails([(30.0, 99.0), (25.0, 100.0), (20.0, 130.0)], "most");
+        fails([(30.0, 99.0), (12.0, 100.0), (9.0, 130.0)], "most");
         fails([(30.0, 130.0), (20.0, 100.0), (10.0, 130.0)], "search-rises");
         fails([(30.0, 99.0), (28.0, 100.0), (10.0, 130.0)], "both");
     }

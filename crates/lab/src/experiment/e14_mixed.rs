@@ -28,8 +28,9 @@ static CARD: Card = Card {
     question: "Insertions and searches in five proportions. The B+-tree, BFTL (which made writes cheap for raw flash), the FD-tree \
                (which makes them sequential) and the PIO B-tree get the same memory, and each the parameters that suit it best. How \
                much faster is the PIO B-tree?",
-    reported: "The PIO B-tree is 2 to 15 times as fast as BFTL, 1.4 to 11 times as fast as the B+-tree, and 1.23 to 1.47 times as fast \
-               as the FD-tree, whose insertions take about as long as its own, while its searches take longer.",
+    reported: "The PIO B-tree is faster than all. By drive, the least of the five workloads and the most: 2 to 2.5 and 13 to 15 times as fast as BFTL, \
+               1.4 to 1.6 and 10.5 to 11 times as the B+-tree, 1.23 to 1.24 and 1.45 to 1.47 times as the FD-tree, whose insertions take about \
+               as long as its own, while its searches take longer.",
     absent: &[(Device::Nand, "all four work on a block device")],
     causes: &[
         Cause { device: Device::Ssdsim, scale: Some(Scale::Ci), key: "fd", text: MERGES },
@@ -43,6 +44,14 @@ static CARD: Card = Card {
                    where sets gain more than on the paper's drives (E13). Our cost model says as much beforehand: the figure below",
         },
         Cause {
+            device: Device::Ssdsim,
+            scale: Some(Scale::Std),
+            key: "bftl",
+            text: "with 90 % insertions ours takes less time than the B+-tree (11.7 and 13.4 times the PIO B-tree's), the paper's more (13 to 15, and 10.5 to \
+                   11). The B+-tree makes 1.6 reads and 0.9 writes an operation, each write alone on a drive without a write cache, BFTL 4.0 reads and \
+                   0.015 writes. E20 has the run that could have refuted it: a B+-tree that writes sets is faster than BFTL there",
+        },
+        Cause {
             device: Device::Disk,
             scale: None,
             key: "by-level",
@@ -53,14 +62,18 @@ static CARD: Card = Card {
 
 const MERGES: &str = "our FD-tree merges runs with requests of 64 pages and has an LRU pool for them, so that its insertions take 0.25 to 0.78 of the \
                       PIO B-tree's time, and its searches 0.89 to 1.03. If merges move a page at a time, as a run beside it has it, all \
-                      together take 1.07 to 1.39 times the PIO B-tree's time: two of these five are in the published band, the others \
+                      together take 1.07 to 1.39 times the PIO B-tree's time: two of these five are between the published 1.23 and 1.47, the others \
                       below it; but insertions take 2.15 to 3.67 times as long, where about as much is published. So neither has \
                       both of the published figures, and how the paper's FD-tree merged is not known";
 
-/// Over the five workloads and three drives: the least and the most that the text gives.
-const OF_BTREE: RangeInclusive<f64> = 1.4..=11.0;
-const OF_BFTL: RangeInclusive<f64> = 2.0..=15.0;
-const OF_FD_TREE: RangeInclusive<f64> = 1.23..=1.47;
+/// The text gives for each of three drives the least and the most of the five workloads: here each over the drives.
+struct OfFive {
+    least: RangeInclusive<f64>,
+    most: RangeInclusive<f64>,
+}
+const OF_BTREE: OfFive = OfFive { least: 1.4..=1.6, most: 10.5..=11.0 };
+const OF_BFTL: OfFive = OfFive { least: 2.0..=2.5, most: 13.0..=15.0 };
+const OF_FD_TREE: OfFive = OfFive { least: 1.23..=1.24, most: 1.45..=1.47 };
 
 const BTREE: &str = "B+-tree, LRU";
 const BFTL: &str = "BFTL";
@@ -84,7 +97,8 @@ const SAMPLE: f64 = 1000.0;
 enum Accounts {
     /// As the paper does: queue and head by the bytes of their entries on the device, BFTL's table for nothing.
     Paper,
-    /// All that a program would take. BFTL's table sets the measure: all get as much.
+    /// All that stays in a program's memory: queue, head, pools, maps. Not what a set or a merge needs while it is under way. BFTL's
+    /// table sets the measure: all get as much.
     Ram,
 }
 
@@ -452,7 +466,10 @@ impl Study for Mixed {
         let (alike, levels) = match device {
             Device::Disk => ("", ""),
             _ if scale > Scale::Ci => ("", BESIDES),
-            _ => ("; and all RAM, as much as that table", BESIDES),
+            _ => (
+                "; and all that stays in RAM (queue, head, pools, maps; not the buffers of sets and merges), as much as that table",
+                BESIDES,
+            ),
         };
         vec![
             Parameter::new("index", "10^9 records, 16 MB memory", TreeSize::of(scale).told()),
@@ -574,8 +591,13 @@ fn judge_lru<C: Clock>(rows: &Rows<C>, judgement: &mut Judgement) -> std::result
         ("bftl", "BFTL", &bftl, OF_BFTL),
         ("fd-ratio", "FD-tree", &fd, OF_FD_TREE),
     ] {
-        let claim = format!("the {name}'s time by the PIO B-tree's");
-        judgement.band(key, &claim, told(line), line.iter().map(|point| point.1), band);
+        let of =
+            |order: fn(f64, f64) -> f64| line.iter().map(|point| point.1).reduce(order).unwrap_or(f64::NAN);
+        for (end, figure, band) in [("least", of(f64::min), band.least), ("most", of(f64::max), band.most)] {
+            let claim = format!("the {name}'s time by the PIO B-tree's, the {end} of the five");
+            let all = format!("{}: {}", number(figure), told(line));
+            judgement.band(&format!("{key}-{end}"), &claim, all, [figure], band);
+        }
     }
     let part = |name: &str, part: &'static str| rows.line(name, move |row| row.count(part));
     let parts = |what| -> std::result::Result<Vec<(f64, f64)>, Missing> {
@@ -617,7 +639,7 @@ fn judge_lru<C: Clock>(rows: &Rows<C>, judgement: &mut Judgement) -> std::result
             judgement.report(
                 key,
                 &format!(
-                    "all RAM counted, as much for each as BFTL's table: the time of {name} by the PIO B-tree's"
+                    "all that stays in RAM counted, as much for each as BFTL's table: the time of {name} by the PIO B-tree's"
                 ),
                 "not told",
                 told(&ratios(rows, &Accounts::Ram.series(name), &Accounts::Ram.series(PIO))?),
@@ -661,7 +683,11 @@ mod tests {
         Rows(rows)
     }
 
-    const GOOD: fn(u32) -> [f64; 3] = |share| [14.0 + f64::from(share) / 2.0, 100.0, 14.0];
+    /// As published: 1.5 to 10.7, 2.3 to 14, 1.235 to 1.46 times.
+    const GOOD: fn(u32) -> [f64; 3] = |share| {
+        let part = f64::from(share - 10) / 80.0;
+        [15.0 + 92.0 * part, 23.0 + 117.0 * part, 12.35 + 2.25 * part]
+    };
 
     #[test]
     fn the_published_shape_holds_and_others_do_not() {
@@ -673,14 +699,19 @@ mod tests {
         assert_eq!(judge(GOOD, [9.0, 9.0]).outcome("fd-search"), Some(Outcome::Fails));
         let fails =
             |times, key| assert_eq!(judge(times, [9.0, 12.0]).outcome(key), Some(Outcome::Fails), "{key}");
-        fails(|share| [14.0 + f64::from(share) / 2.0, 100.0, 9.9], "fastest");
-        fails(|share| [14.0 + f64::from(share) / 2.0, 100.0, 12.0], "fd-ratio");
+        fails(|share| [GOOD(share)[0], 100.0, 9.9], "fastest");
+        fails(|share| [GOOD(share)[0], 100.0, 12.0], "fd-ratio-least");
+        fails(|share| [GOOD(share)[0], 100.0, 14.0], "fd-ratio-most");
         fails(|_| [50.0, 100.0, 14.0], "btree-rises");
-        fails(|share| [11.0 + f64::from(share) / 10.0, 100.0, 14.0], "btree");
-        fails(|share| [14.0 + f64::from(share) / 2.0, 15.0, 14.0], "bftl");
-        fails(|share| [14.0 + f64::from(share) / 2.0, 13.0, 14.0], "order");
-        let much = judge(|share| [14.0 + f64::from(share) / 2.0, 100.0, 20.0], [9.0, 12.0]);
-        let fd = much.checks.iter().find(|check| check.key == "fd-ratio").unwrap();
+        fails(|share| [3.0 + f64::from(share), 100.0, 14.0], "btree-least");
+        fails(|share| [14.0 + f64::from(share) / 2.0, 100.0, 14.0], "btree-most");
+        // The same for all workloads, in the midst of what the paper has for all of them together.
+        fails(|share| [GOOD(share)[0], 100.0, 14.0], "bftl-most");
+        fails(|share| [GOOD(share)[0], 19.0 + f64::from(share), 14.0], "bftl-most");
+        fails(|share| [GOOD(share)[0], f64::from(share), 14.0], "bftl-least");
+        fails(|share| [GOOD(share)[0], 13.0, 14.0], "order");
+        let much = judge(|share| [GOOD(share)[0], 100.0, 20.0], [9.0, 12.0]);
+        let fd = much.checks.iter().find(|check| check.key == "fd-ratio-least").unwrap();
         assert_eq!((fd.outcome, fd.place), (Outcome::Holds, Some(Place::Above)));
     }
 

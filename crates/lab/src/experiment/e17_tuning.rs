@@ -32,7 +32,7 @@ static CARD: Card = Card {
             device: Device::Ssdsim,
             scale: None,
             key: "LRU-published",
-            text: "equation (9) gives a leaf of L pages the fan-out of one, so that a longer leaf costs more and saves nothing: it chooses L = 1 at every share of updates. Our level table, which differs in that, chooses L = 8 at 90 % and is within 3 % of the best",
+            text: "operands of (9) are lost in the text that is at hand. As it is rebuilt a leaf of L pages has the fan-out of one, so that a longer leaf costs more and saves nothing, and (10) chooses L = 1 for every load. Section 4.1.1 chooses leaves by (10) and gains up to 1.5 times by them, and 3.6 expects 4 to 16 KB: so this is not the formula that the authors ran, and what it misses at 90 % says nothing of theirs. Our level table, which differs in that, chooses L = 8 at 90 % and is within 3 % of the best",
         },
         Cause {
             device: Device::Disk,
@@ -440,24 +440,18 @@ fn judge_buffer<C: Clock>(
     Ok(())
 }
 
-/// What the paper says of its own tuner. With the buffer that its model assumes it is a figure; LRU is what was measured.
+/// What the paper says of its own tuner, by (9) as rebuilt. That is one reading of a formula whose operands are lost, and one that the
+/// paper's own choices contradict, so it is a figure, and no verdict.
 fn judge_published(judgement: &mut Judgement, buffer: &str, key: &str, choices: &[(u32, f64, f64, String)]) {
     let told = |choice: &(u32, f64, f64, String)| format!("{} ({})", number(choice.1), choice.3);
     let told = choices.iter().map(told).collect::<Vec<_>>().join(", ");
     let claim = format!(
-        "buffer {buffer}: the published tuner, (10) over (9) as rebuilt, obtains the best: at most 1.15 times the best point's time"
+        "buffer {buffer}: the published tuner, (10) over (9) as rebuilt (its operands are lost), by the best point's time"
     );
+    judgement.report(&format!("{key}-published"), &claim, "the best attainable performance", told);
     if buffer != "LRU" {
-        judgement.report(&format!("{key}-published"), &claim, "the best attainable performance", told);
         return;
     }
-    judgement.check(
-        &format!("{key}-published"),
-        &claim,
-        "the best attainable performance",
-        told,
-        choices.iter().all(|choice| choice.1 <= 1.15),
-    );
     let leaves = choices.iter().filter(|choice| choice.0 < 90).map(|choice| choice.2 * PAGE as f64 / 1024.0);
     let leaves: Vec<f64> = leaves.collect();
     judgement.check(
@@ -472,7 +466,7 @@ fn judge_published(judgement: &mut Judgement, buffer: &str, key: &str, choices: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::judgement::{Outcome, Verdict};
+    use crate::judgement::Outcome;
     use crate::row::tests::row;
 
     /// A grid on which the model says `at` + 10, and the measurement something else.
@@ -497,12 +491,13 @@ mod tests {
     fn a_model_that_knows_holds_and_one_that_does_not_fails() {
         let judge =
             |measured: fn(f64) -> f64| Study::judge(&Tuning, &rows(measured, 1.0), Device::Ssdsim).unwrap();
-        assert_eq!(judge(|at| 2.0 * at + 3.0).verdict(), Verdict::Holds);
+        let right = judge(|at| 2.0 * at + 3.0);
+        assert!(right.checks.iter().all(|check| check.outcome != Outcome::Fails), "{right:#?}");
         let wrong = judge(|at| 20.0 - at);
         assert_eq!(wrong.outcome("by-level-rank"), Some(Outcome::Fails));
         assert_eq!(wrong.outcome("by-level-choice-50"), Some(Outcome::Fails));
         assert_eq!(wrong.outcome("by-level-tuned"), Some(Outcome::Fails));
-        assert_eq!(wrong.outcome("LRU-published"), Some(Outcome::Fails));
+        assert_eq!(wrong.outcome("LRU-published"), Some(Outcome::Reported), "(9) as rebuilt is one reading");
         let long = Study::judge(&Tuning, &rows(|at| at, 8.0), Device::Ssdsim).unwrap();
         assert_eq!(long.outcome("LRU-published-leaf"), Some(Outcome::Fails));
     }

@@ -119,7 +119,7 @@ impl Study for FileSize {
 
     fn parameters(&self, scale: Scale, device: Device) -> Vec<Parameter> {
         let size = Proportion::of(scale, device);
-        let mut parameters = size.parameters();
+        let mut parameters = size.parameters("");
         parameters.extend([
             Parameter::new("insertions", "100,000", size.operations().to_string()),
             Parameter::new("T", "5 %", "5 %"),

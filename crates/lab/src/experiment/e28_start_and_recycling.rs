@@ -166,7 +166,7 @@ impl Study for StartAndRecycling {
 
     fn parameters(&self, scale: Scale, device: Device) -> Vec<Parameter> {
         let size = Proportion::of(scale, device);
-        let mut parameters = size.parameters();
+        let mut parameters = size.parameters(" in section 4.1");
         parameters.extend([
             Parameter::new("insertions before opening", "not told", size.operations().to_string()),
             Parameter::new("updates a threshold", "not told", size.operations().to_string()),

@@ -81,6 +81,9 @@ static CAUSES: [Cause; 5] = [
     },
 ];
 
+/// "Uniform", said of one tree at three ratios, is less than "similar".
+const UNIFORM: f64 = 1.1;
+
 /// Other d-IPL trees, which are not judged.
 const VARIANTS: [(Rival, &str, &str, &str); 3] = [
     (Rival::Dipl16, "dipl-16", "blocks of 16 pages", "blocks not told"),
@@ -280,6 +283,26 @@ impl Study for RawTimes {
             format!("{} against {}", told(cb), named(best)),
             (0..3).all(|index| cb[index] <= best[index].0),
         );
+        for (key, rival, within, what) in [
+            ("wandering-even", Rival::Wandering, SIMILAR, "similar in all ratios"),
+            ("mu-star-even", Rival::MuStar, UNIFORM, "uniform in all ratios"),
+        ] {
+            let times = of(&find, rival);
+            let (least, most) = (
+                times.iter().copied().fold(f64::INFINITY, f64::min),
+                times.iter().copied().fold(0.0, f64::max),
+            );
+            judgement.check(
+                key,
+                &format!(
+                    "search: the {}'s time does not depend on the ratio: the most at most {within} times the least",
+                    rival.name()
+                ),
+                what,
+                told(times),
+                times.iter().all(|time| *time > 0.0) && most <= within * least,
+            );
+        }
         let wandering = of(&fill, Rival::Wandering);
         judgement.check(
             "wandering-falls",

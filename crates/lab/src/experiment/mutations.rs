@@ -4,10 +4,14 @@
 //! change of its rows that turns it: times, bytes or a count of a line, or of one point of it, times a factor or plus a
 //! number. A check that holds in no record was seen failing there.
 //!
+//! Invariants:
+//! 1. No line is set to zero as a whole: quotients of it are no numbers, and no predicate holds of those, whatever it asks.
+//! 2. A check counts as turned only if the figures that it fails with are numbers.
+//!
 //! `cargo test -p lab --lib -- --ignored mutations_are_found` writes the list anew.
 
 use super::Measured;
-use crate::judgement::Outcome;
+use crate::judgement::{Check, Kind, Outcome, Place};
 use crate::quantity::{Clock, Lapse, Quantity};
 use crate::record::Record;
 use crate::row::{Row, Rows};
@@ -61,7 +65,7 @@ fn mutated(measured: &Measured, mutation: &Mutation) -> Measured {
     }
 }
 
-/// All that are tried: whole lines first, then single points.
+/// All that are tried: whole lines first, then single points, which alone are set to zero as well.
 fn catalogue(measured: &Measured) -> Vec<Mutation> {
     fn of<C: Clock>(rows: &Rows<C>) -> Vec<Mutation> {
         let mut places: Vec<(String, Option<f64>)> =
@@ -83,8 +87,12 @@ fn catalogue(measured: &Measured) -> Vec<Mutation> {
                     (1.0, 1000.0),
                     (1.0, 1e6),
                     (1.25, 0.0),
+                    (0.8, 0.0),
                     (0.0, 0.0),
                 ] {
+                    if at.is_none() && (factor, plus) == (0.0, 0.0) {
+                        continue;
+                    }
                     let (series, what) = (series.clone(), what.to_owned());
                     all.push(Mutation { series, at, what, factor, plus });
                 }
@@ -121,10 +129,48 @@ fn list() -> Vec<Listed> {
 }
 
 /// What comes of each check of a record whose rows were changed. A predicate that misses something says so, which is no answer.
-fn outcomes(record: &Record, measured: &Measured) -> BTreeMap<String, Outcome> {
+fn outcomes(record: &Record, measured: &Measured) -> BTreeMap<String, Check> {
     let judged = record.of().unwrap().judge(measured, record.device, record.scale);
     let checks = judged.map(|judgement| judgement.checks).unwrap_or_default();
-    checks.into_iter().map(|check| (check.key, check.outcome)).collect()
+    checks.into_iter().map(|check| (check.key.clone(), check)).collect()
+}
+
+/// Whether the change has turned a check that held, `before`.
+fn is_turned(before: &Check, after: Option<&Check>) -> bool {
+    after.is_some_and(|after| {
+        let has_place = before.place.is_none() || after.place.is_some();
+        before.outcome == Outcome::Holds
+            && after.outcome == Outcome::Fails
+            && has_place
+            && has_numbers(&after.ours)
+    })
+}
+
+/// Whether the figures in a text are numbers, none of them infinite.
+fn has_numbers(text: &str) -> bool {
+    text.split(|c: char| !c.is_alphanumeric()).all(|word| !["NaN", "inf"].contains(&word))
+}
+
+#[test]
+fn a_check_that_fails_by_no_number_is_not_turned() {
+    let check = |ours: &str, outcome, place| Check {
+        key: "a".into(),
+        claim: "claim".into(),
+        paper: "paper".into(),
+        ours: ours.into(),
+        outcome,
+        kind: Kind::Claim,
+        place,
+    };
+    let (held, banded) = (check("2", Outcome::Holds, None), check("2", Outcome::Holds, Some(Place::Inside)));
+    let turned = |before, ours, place| is_turned(before, Some(&check(ours, Outcome::Fails, place)));
+    assert!(turned(&held, "3 (infinite)", None) && turned(&banded, "3", Some(Place::Above)));
+    assert!(!turned(&held, "1, NaN at 3", None) && !turned(&held, "inf x", None));
+    assert!(!turned(&banded, "0", None), "no band places what is not a number");
+    assert!(!is_turned(&held, Some(&held)) && !is_turned(&held, None));
+    assert!(
+        !has_numbers(&crate::chart::number(f64::NAN)) && !has_numbers(&crate::wording::times(f64::INFINITY))
+    );
 }
 
 /// The checks that hold in some record, each with the first.
@@ -151,13 +197,16 @@ fn each_predicate_fails_under_the_mutation_that_is_listed_for_it() {
         };
         let found = records.iter().find(|found| found.name() == *record);
         let record = found.unwrap_or_else(|| panic!("E{experiment} {key}: there is no record {record}"));
-        assert_eq!(
-            outcomes(record, &record.measured).get(&key),
-            Some(&Outcome::Holds),
-            "E{experiment} {key}"
+        let whole_line = mutation.at.is_none();
+        assert!(
+            !whole_line || (mutation.factor, mutation.plus) != (0.0, 0.0),
+            "E{experiment} {key} {mutation:?}"
         );
+        let before = record.judgement.checks.iter().find(|check| check.key == key);
+        let before = before.unwrap_or_else(|| panic!("E{experiment} {key}: not in {}", record.name()));
         let changed = outcomes(record, &mutated(&record.measured, mutation));
-        assert_eq!(changed.get(&key), Some(&Outcome::Fails), "E{experiment} {key} under {mutation:?}");
+        let after = changed.get(&key);
+        assert!(is_turned(before, after), "E{experiment} {key} under {mutation:?}: {after:?}");
     }
 }
 
@@ -179,8 +228,11 @@ fn mutations_are_found() {
                 break;
             }
             let changed = outcomes(record, &mutated(&record.measured, &mutation));
-            let turned: Vec<String> =
-                keys.iter().filter(|key| changed.get(*key) == Some(&Outcome::Fails)).cloned().collect();
+            let is_turned = |key: &&String| {
+                let before = record.judgement.checks.iter().find(|check| check.key == **key);
+                before.is_some_and(|before| is_turned(before, changed.get(*key)))
+            };
+            let turned: Vec<String> = keys.iter().filter(is_turned).cloned().collect();
             for key in turned {
                 keys.remove(&key);
                 let Mutation { series, at, what, factor, plus } = &mutation;
