@@ -110,17 +110,23 @@ pub(crate) fn run(options: &Backup, opening: Opening) -> Result<()> {
         human_bytes(taken.bytes),
         human_bytes(taken.copied)
     ));
-    if let Some(archive) = &taken.archive {
-        let since = rfc3339_from(archive.since);
+    let rotated = options.keep.map_or(Ok(()), |keep| rotate(&target, &taken, keep));
+    if let Some(archive) = taken.archive {
+        // Some may have gone with the backups that were removed.
+        let now = options.keep.and_then(|_| listed(&target, taken.number)?.archive).unwrap_or(archive);
+        let since = rfc3339_from(now.since);
         _ = print(format_args!("{}: each moment since {since} can be restored", path.display()));
-        if let Some(gap) = archive.gap {
+        if let Some(gap) = now.gap {
             tell(format_args!("{}: not all between the backup before and this one: {gap}", path.display()));
         }
     }
-    if let Some(keep) = options.keep {
-        rotate(&target, &taken, keep)?;
-    }
-    told
+    rotated.and(told)
+}
+
+/// What is told of a backup now, if it can be read.
+fn listed(target: &Directory, number: u64) -> Option<BackupInfo> {
+    let mut listed = backup::list_each(target).ok()?.into_iter();
+    listed.find(|(found, _)| *found == number).and_then(|(_, info)| info.ok())
 }
 
 /// Leaves so many backups of the database that `taken` is of.

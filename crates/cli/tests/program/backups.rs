@@ -37,6 +37,10 @@ fn a_moment_between_backups_is_restored() {
     let said = place.run(&["restore", "backups", "before.db", "--to-sequence", &number]).ends(0);
     assert!(said.out.contains("restored from backup 1 and the log behind it"), "{said:?}");
     assert_eq!(place.run(&["get", "before.db", "vega"]).ends(0).out, "1872\n");
+    // Of those that are left: it told of moments that went with the backups that it then removed.
+    let said = place.run(&["backup", "ships.db", "backups", "--archive-log", "--keep", "1"]).ends(0);
+    let at = |text: &str| said.out.find(text).unwrap_or_else(|| panic!("{text}: {said:?}"));
+    assert!(at("backup 2 removed") < at("each moment since 20"), "{said:?}");
     let early = ["restore", "backups", "other.db", "--to", "2h ago"];
     place.run(&early).ends(1).tells("cannot bring back").tells("it can bring back: 20");
     place.run(&["restore", "backups", "other.db", "--to", "yesterday"]).ends(2).tells("20min ago");

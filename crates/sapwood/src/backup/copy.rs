@@ -341,7 +341,7 @@ impl<'p> Backup<'p> {
         if let Err(error) = remove_unnamed(target, &manifest) {
             tracing::warn!(%error, "blobs that no backup needs were not removed; the next backup does it");
         }
-        Ok(BackupInfo::of(&manifest, seal))
+        Ok(BackupInfo::of(&manifest, seal, &listing.backups()))
     }
 
     /// Archives the log up to this backup.

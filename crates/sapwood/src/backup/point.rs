@@ -219,29 +219,38 @@ impl<'m> History<'m> {
 fn ranges(manifests: &[BackupManifest], gap: Option<ArchiveGap>) -> String {
     /// Ranges that an error lists (count): people look for the one near their moment.
     const LISTED: usize = 8;
+    let archives = manifests.iter().filter_map(|it| it.archive.as_ref());
+    let parts: BTreeMap<_, _> =
+        archives.flat_map(|archive| &archive.parts).map(|part| (part.backup, part)).collect();
     let mut ranges: Vec<[(u64, u64); 2]> = Vec::new();
-    let mut chains: Vec<(u64, usize)> = Vec::new();
+    // The backups that are there, and the range that each is in.
+    let mut chains: BTreeMap<u64, usize> = BTreeMap::new();
     for manifest in manifests {
         if manifest.archive.is_none() {
             continue;
         }
         let own = (manifest.time, manifest.seq);
-        let part = manifest.own_archive();
-        let before = part.and_then(|part| chains.iter().find(|(number, _)| *number == part.after));
-        let chain = match (part, before.map(|(_, chain)| *chain)) {
-            (Some(part), Some(chain)) if part.gap.is_none() => {
-                ranges[chain][1] = (part.until, part.to);
-                chain
+        // Back to a backup that is there: those between may have been removed.
+        let (mut end, mut has_gap, mut at) = (own, false, manifest.number);
+        let mut chain = None;
+        while chain.is_none()
+            && let Some(part) = parts.get(&at)
+        {
+            if part.gap.is_some() || at == manifest.number {
+                end = (part.until, part.to);
             }
-            (part, chain) => {
-                if let (Some(part), Some(chain)) = (part, chain) {
-                    ranges[chain][1] = (part.until, part.to);
-                }
-                ranges.push([own, own]);
-                ranges.len() - 1
-            }
-        };
-        chains.push((manifest.number, chain));
+            has_gap |= part.gap.is_some();
+            at = part.after;
+            chain = chains.get(&at).copied();
+        }
+        if let Some(chain) = chain {
+            ranges[chain][1] = end;
+        }
+        let chain = chain.filter(|_| !has_gap).unwrap_or_else(|| {
+            ranges.push([own, own]);
+            ranges.len() - 1
+        });
+        chains.insert(manifest.number, chain);
     }
     let mut lines: Vec<_> = ranges
         .iter()
@@ -499,6 +508,25 @@ mod tests {
             };
             assert_eq!(told(&slim), told(&all), "{seq}");
         }
+    }
+
+    /// Each backup behind a removed one was told as a range of its own.
+    #[test]
+    fn an_error_tells_of_moments_behind_removed_backups() {
+        let told = |text, removed: &[u64]| {
+            let left: Vec<_> = backups(text).into_iter().filter(|it| !removed.contains(&it.number)).collect();
+            choose(&slimmed(left), Point::Sequence(1_000), None).unwrap_err().existing
+        };
+        let four = "1:100/10- 2:200/20<1> 3:300/30<2> 4:400/40<3>";
+        assert!(told(four, &[2, 3]).ends_with("(operations 10 to 40)"));
+        assert!(told(four, &[1, 2]).ends_with("(operations 30 to 40)"));
+        assert!(told(four, &[1, 2, 3]).ends_with("(operations 40 to 40)"));
+        let gap = "1:100/10- 2:200/20<1!150/14> 3:300/30<2> 4:400/40<3>";
+        assert_eq!(
+            told(gap, &[2, 3]),
+            "1970-01-01T00:00:00.400Z to 1970-01-01T00:00:00.400Z (operations 40 to 40); \
+             1970-01-01T00:00:00.100Z to 1970-01-01T00:00:00.150Z (operations 10 to 14)"
+        );
     }
 
     #[test]

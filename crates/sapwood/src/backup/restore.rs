@@ -335,7 +335,7 @@ fn from_target(
         }
     }
     finish(assembly, &manifest, &target.describe())?;
-    Ok(BackupInfo::of(&manifest, seal))
+    Ok(BackupInfo::of(&manifest, seal, &backups))
 }
 
 /// What an error in reading a blob means that the manifest of this backup names: one that is missing is damage, unless the backup was
@@ -429,7 +429,7 @@ fn from_archives(
     let (base_lacks, last_lacks) =
         (|error| lacks(target, plan.base.number, error), |error| lacks(target, plan.last.number, error));
     check_key(target, (base.keys, plan.last.number), key).map_err(last_lacks)?;
-    let mut info = BackupInfo::of(&base, seal);
+    let mut info = BackupInfo::of(&base, seal, &manifests.iter().map(|it| it.number).collect());
     reporter.progress.total = base.used() + plan.parts.iter().map(|part| part.seal.len).sum::<u64>();
     let mut assembly = begin()?;
     if base.keys.take().is_some() {
@@ -501,7 +501,7 @@ fn from_stream<R: io::Read>(
             ));
         }
         finish(assembly, &manifest, "stream")?;
-        return Ok(BackupInfo::of(&manifest, seal));
+        return Ok(BackupInfo::of(&manifest, seal, &BTreeSet::new()));
     }
 }
 

@@ -55,7 +55,8 @@ pub struct BackupInfo {
     pub archive: Option<Archived>,
 }
 
-/// Which moments before a backup can be restored: all since `since`, for as long as the backup with which they begin is there. See
+/// Which moments before a backup can be restored: all since `since`, for as long as the backup with which they begin is there. [`list`] tells it of
+/// the backups that are there now. See
 /// [`Restore::to`](crate::backup::Restore::to).
 ///
 /// ```
@@ -83,12 +84,16 @@ pub struct Archived {
 }
 
 impl Archived {
-    fn of(manifest: &BackupManifest, archive: &Archive) -> Self {
+    fn of(manifest: &BackupManifest, archive: &Archive, others: &BTreeSet<u64>) -> Self {
         let (mut since, mut since_sequence, mut at) = (manifest.time, manifest.seq, manifest.number);
         let parts: BTreeMap<_, _> = archive.parts.iter().map(|part| (part.backup, part)).collect();
         let before = |number| parts.get(&number).copied();
         while let Some(part) = before(at).filter(|part| part.gap.is_none()) {
-            (since, since_sequence, at) = (part.from_time, part.from, part.after);
+            at = part.after;
+            // Archives stay when backups between them are removed.
+            if others.contains(&at) {
+                (since, since_sequence) = (part.from_time, part.from);
+            }
         }
         let gap = archive.gap.or(before(manifest.number).and_then(|part| part.gap));
         let bytes = archive.parts.iter().map(|part| part.seal.len).sum();
@@ -97,8 +102,8 @@ impl Archived {
 }
 
 impl BackupInfo {
-    /// What a manifest says; `seal` is its own.
-    pub(super) fn of(manifest: &BackupManifest, seal: Seal) -> Self {
+    /// What a manifest says; `seal` is its own. `others`: backups of the target, without which no moment begins.
+    pub(super) fn of(manifest: &BackupManifest, seal: Seal, others: &BTreeSet<u64>) -> Self {
         let (mut bytes, mut blobs) = (seal.len, 1);
         named(manifest).for_each(|(_, seal)| {
             bytes += seal.len;
@@ -112,7 +117,7 @@ impl BackupInfo {
             bytes,
             copied: manifest.copied,
             blobs,
-            archive: manifest.archive.as_ref().map(|archive| Archived::of(manifest, archive)),
+            archive: manifest.archive.as_ref().map(|archive| Archived::of(manifest, archive, others)),
         }
     }
 }
@@ -191,9 +196,13 @@ pub fn list(target: &dyn Target) -> Result<Vec<BackupInfo>> {
 /// [`Error::BackupTarget`]. Those of a backup: [`Error::BackupTarget`], [`Error::BackupDamaged`], [`Error::NewerFormat`].
 pub fn list_each(target: &dyn Target) -> Result<Vec<(u64, Result<BackupInfo>)>> {
     let numbers = Listing::read(target)?.backups();
+    // No moment begins with one that cannot be read.
+    let mut readable = BTreeSet::new();
     let infos = numbers.into_iter().map(|number| {
         let read = read_manifest(target, number);
-        (number, read.map(|(manifest, seal)| BackupInfo::of(&manifest, seal)))
+        let info = read.map(|(manifest, seal)| BackupInfo::of(&manifest, seal, &readable));
+        readable.extend(info.is_ok().then_some(number));
+        (number, info)
     });
     Ok(infos.collect())
 }

@@ -17,7 +17,7 @@ fn small() -> Database {
     db
 }
 
-fn flip(volume: &Simulated, name: &str, at: u64, bits: u8) {
+pub(crate) fn flip(volume: &Simulated, name: &str, at: u64, bits: u8) {
     let file = volume.open(name, Access { write: true, ..Access::default() }).expect("it is there");
     let mut byte = [0];
     psync::Device::read(volume, &mut [Read { file, offset: at, buffer: &mut byte }]).expect("a byte");

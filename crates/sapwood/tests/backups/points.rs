@@ -1,5 +1,6 @@
 //! Moments between backups, restored from archives of the log: each is what the database was then.
 
+use crate::flips::flip;
 use crate::ground::{Load, Watched, directory, hash, open, open_kept, options};
 use psync::{Simulated, Volume};
 use rand::rngs::StdRng;
@@ -271,6 +272,62 @@ fn archives_go_with_the_backups_that_they_continue() {
     back_up(&mut world);
     remove(8);
     assert_eq!(archives(), ["archive-000009"]);
+}
+
+/// It was said of moments that only backups could begin with that had been removed.
+#[test]
+fn moments_are_told_of_backups_that_are_there() {
+    let mut world = World::new(7, false, false);
+    let target = world.target.clone();
+    let db = world.open();
+    let ships = db.keyspace("ships").expect("a keyspace");
+    for number in 0..4u8 {
+        world.clock.fetch_add(10, Relaxed);
+        ships.insert("number", [number]).expect("writes");
+        world.back_up(&db);
+    }
+    let taken = std::mem::take(&mut world.taken);
+    let remove = |number| _ = backup::remove(&directory(&target), number).expect("removes");
+    let told_of = |info: &BackupInfo| {
+        let archive = info.archive.expect("archived");
+        (archive.since, archive.since_sequence)
+    };
+    let told = || {
+        let listed = backup::list_each(&directory(&target)).expect("lists");
+        told_of(listed.last().expect("a backup").1.as_ref().expect("readable"))
+    };
+    let begins_with = |number: usize| (taken[number - 1].time, taken[number - 1].sequence);
+    let comes_back = |(_, sequence)| world.restored(Point::Sequence(sequence), 9000).is_ok();
+    // Those behind the first, also where some between are gone.
+    remove(2);
+    assert_eq!(told(), begins_with(1));
+    let newest = Restore::from(&directory(&target)).verify().expect("whole");
+    assert_eq!(told_of(&newest), begins_with(1));
+    // With one that cannot be read nothing begins.
+    flip(&target, "backup-000001", 100, 1);
+    assert_eq!(told(), begins_with(3));
+    flip(&target, "backup-000001", 100, 1);
+    remove(1);
+    let newest = Restore::from(&directory(&target)).verify().expect("whole");
+    assert_eq!(told_of(&newest), begins_with(3));
+    assert_eq!(told(), begins_with(3));
+    assert!(comes_back(begins_with(3)) && !comes_back(begins_with(2)));
+    remove(3);
+    assert_eq!(told(), begins_with(4));
+    assert!(comes_back(begins_with(4)) && !comes_back(begins_with(3)));
+    // What begins behind a gap went with the backup there, and a new one says so.
+    ships.ingest([("z", "z")]).expect("ingests");
+    for number in [5, 6] {
+        world.clock.fetch_add(10, Relaxed);
+        world.back_up(&db);
+        assert_eq!(told_of(&world.taken[number - 5]).1, world.taken[0].sequence);
+    }
+    remove(5);
+    world.clock.fetch_add(10, Relaxed);
+    world.back_up(&db);
+    let six = &world.taken[1];
+    assert_eq!(told_of(&world.taken[2]), (six.time, six.sequence));
+    assert_eq!(told_of(&world.taken[2]), told());
 }
 
 /// A database that was set back, and has gone on otherwise, is not taken for the one that was backed up.
