@@ -7,6 +7,7 @@ use super::stored::{Head, LargeId};
 use crate::db::keyspace::Keyspace;
 use crate::db::snapshot::Snapshot;
 use crate::db::transaction::Transaction;
+use crate::db::transaction::writes::Savepoint;
 use crate::error::{Error, Result};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -14,23 +15,47 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Staged values that a transaction inserts.
 #[derive(Default)]
-pub(in crate::db) struct Staged(Vec<Arc<Staging>>);
+pub(in crate::db) struct Staged {
+    values: Vec<Arc<Staging>>,
+    /// How many there were at each savepoint.
+    marks: Vec<(Savepoint, usize)>,
+}
 
 impl Staged {
+    pub fn mark(&mut self, savepoint: Savepoint) {
+        self.marks.push((savepoint, self.values.len()));
+    }
+
+    /// Forgets what was inserted since a savepoint, and later ones: another value of the key may have the same bytes.
+    pub fn roll_back_to(&mut self, savepoint: Savepoint) {
+        if let Some(at) = self.marks.iter().position(|(mark, _)| *mark == savepoint) {
+            self.values.truncate(self.marks[at].1);
+            self.marks.truncate(at + 1);
+        }
+    }
+
+    /// Forgets a savepoint and later ones.
+    pub fn release(&mut self, savepoint: Savepoint) {
+        if let Some(at) = self.marks.iter().position(|(mark, _)| *mark == savepoint) {
+            self.marks.truncate(at);
+        }
+    }
+
     /// Those of them that a commit of what is `written` uses up: it names them, or removes their chunks, since they were replaced or removed
     /// after they were inserted. Not those that were rolled back.
-    pub fn used_up(self, written: impl Fn(&Keyspace, &[u8]) -> Option<Option<Bytes>>) -> Self {
+    pub fn used_up(mut self, written: impl Fn(&Keyspace, &[u8]) -> Option<Option<Bytes>>) -> Self {
         let is_named = |staging: &Staging| {
             let head = written(&staging.heads, &staging.key).flatten();
             head.is_some_and(|head| head == staging.head.encode())
         };
         let is_used_up = |staging: &Arc<Staging>| is_named(staging) || staging.is_removed(&written);
-        Self(self.0.into_iter().filter(is_used_up).collect())
+        self.values.retain(is_used_up);
+        self
     }
 
     /// The commit is there.
     pub fn note_used_up(&self) {
-        self.0.iter().for_each(|staging| staging.is_used_up.store(true, Relaxed));
+        self.values.iter().for_each(|staging| staging.is_used_up.store(true, Relaxed));
     }
 }
 
@@ -106,7 +131,7 @@ impl Transaction {
                 None => Ok(()),
             }
         })?;
-        self.staged.0.push(Arc::clone(staging));
+        self.staged.values.push(Arc::clone(staging));
         Ok(())
     }
 
@@ -214,6 +239,32 @@ mod tests {
             self.1 = self.1.saturating_sub(len);
             buffer[..len].fill(7);
             Ok(len)
+        }
+    }
+
+    /// One that was rolled back counted as committed, if another of the same key had the same bytes.
+    #[test]
+    fn a_staged_value_that_was_rolled_back_can_be_inserted_later() {
+        let options = Database::builder().memory(4 << 20).background_threads(0);
+        let db = options.open_on(Arc::new(Simulated::new(1))).unwrap();
+        let photos = db.large_values("photos").unwrap();
+        let [first, second, third] = [(); 3].map(|()| photos.stage("fram", &b"short"[..]).unwrap());
+        let mut tx = db.transaction().unwrap();
+        let outer = tx.savepoint();
+        tx.insert_staged(&third).unwrap();
+        let mark = tx.savepoint();
+        tx.insert_staged(&first).unwrap();
+        tx.roll_back_to(mark).unwrap();
+        tx.release(mark).unwrap();
+        tx.roll_back_to(outer).unwrap();
+        tx.insert_staged(&second).unwrap();
+        tx.release(outer).unwrap();
+        tx.commit().unwrap();
+        for unused in [&first, &third] {
+            db.transact(|tx| tx.insert_staged(unused)).unwrap();
+        }
+        for used_up in [&first, &second, &third] {
+            assert!(matches!(db.transact(|tx| tx.insert_staged(used_up)), Err(Error::StagedTwice)));
         }
     }
 

@@ -21,7 +21,9 @@ impl Transaction {
     /// # Ok(()) }
     /// ```
     pub fn savepoint(&mut self) -> Savepoint {
-        self.writes.savepoint()
+        let savepoint = self.writes.savepoint();
+        self.staged.mark(savepoint);
+        savepoint
     }
 
     /// Takes back all writes since a savepoint. The savepoint can be used again; those made after it cannot. What was read
@@ -44,7 +46,9 @@ impl Transaction {
     /// # Errors
     /// [`Error::NoSavepoint`](crate::Error::NoSavepoint) if the savepoint is not one of this transaction, or not any more.
     pub fn roll_back_to(&mut self, savepoint: Savepoint) -> Result<()> {
-        self.writes.roll_back_to(savepoint)
+        self.writes.roll_back_to(savepoint)?;
+        self.staged.roll_back_to(savepoint);
+        Ok(())
     }
 
     /// Forgets a savepoint, and those made after it, and the memory that they take. The writes stay.
@@ -65,6 +69,8 @@ impl Transaction {
     /// # Errors
     /// As [`Transaction::roll_back_to`].
     pub fn release(&mut self, savepoint: Savepoint) -> Result<()> {
-        self.writes.release(savepoint)
+        self.writes.release(savepoint)?;
+        self.staged.release(savepoint);
+        Ok(())
     }
 }
