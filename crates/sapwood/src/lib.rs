@@ -263,7 +263,7 @@
 //! | what | limit |
 //! |---|---|
 //! | key | 1 to 65,536 bytes ([`KEY_LEN_MAX`]) |
-//! | value | 16 MiB, a quarter of [`Builder::segment_span`], and a sixteenth of the memory budget (at least 1 MiB, less 64 KiB and 64 bytes); a few bytes less in keyspaces whose records expire or are merged |
+//! | value | 16 MiB, a quarter of [`Builder::segment_span`], and a sixteenth of the memory budget (at least 1 MiB, less 64 KiB and 64 bytes); a few bytes less in keyspaces whose records expire or are merged. One that is [ingested](Keyspace::ingest): 16 MiB, and a quarter of the span, whatever the memory budget |
 //! | large value ([`Database::large_values`]) | 1 TiB |
 //! | batch | a sixth of the memory budget less 64 bytes for each change, or a sixteenth (at least 1 MiB) if that is more and these with the bytes are no more than half of the budget; at most 60 MiB. One that is larger than the sixteenth waits for a flush |
 //! | writes of a transaction | a sixteenth of the memory budget (at least 1 MiB, at most 60), and an eighth of the memory budget (at least 2 MiB, at most 120) with some 128 bytes for each |

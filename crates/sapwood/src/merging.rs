@@ -197,7 +197,8 @@ fn merged(last: SeqNo, value: &[u8]) -> Vec<u8> {
     out
 }
 
-fn failed(last: SeqNo, reason: &str) -> Vec<u8> {
+/// What is stored for operands that cannot be merged.
+pub(crate) fn failed(last: SeqNo, reason: &str) -> Vec<u8> {
     let mut out = vec![FAILED];
     put_varint(&mut out, last);
     let end = (0..=reason.len().min(256)).rev().find(|end| reason.is_char_boundary(*end));

@@ -229,7 +229,7 @@ mod tests {
             std::thread::scope(|scope| scope.spawn(|| db.drop_keyspace("main").unwrap()).join().unwrap());
             Ok(None)
         };
-        let records = [("k".into(), Ok("v".into()))].into_iter();
+        let records = [Ok(("k".into(), "v".into()))].into_iter();
         let ingested = engine.ingest(keyspace.id(), last, records);
         assert!(matches!(ingested, Err(crate::Error::KeyspaceDropped { .. })), "{ingested:?}");
         db.keyspace("other").unwrap().insert("k", "v").unwrap();

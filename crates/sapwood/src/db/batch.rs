@@ -302,6 +302,15 @@ pub(crate) fn check_value(keyspace: &Keyspace, value: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// Returns an error if no tree of this database takes the value, whatever budget it is committed with.
+pub(crate) fn check_stored_value(keyspace: &Keyspace, value: &[u8]) -> Result<()> {
+    let max = keyspace.handle().engine.shares.stored_value - keyspace.values().overhead();
+    if value.len() > max {
+        return Err(Error::ValueTooLong { len: value.len(), max, most: max });
+    }
+    Ok(())
+}
+
 /// Returns an error if the key's length is out of range.
 pub(crate) fn check_key(key: &[u8]) -> Result<()> {
     if key.is_empty() {

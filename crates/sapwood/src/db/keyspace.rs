@@ -1,6 +1,6 @@
 //! A keyspace: a named, ordered map from keys to values, with a tree of its own.
 
-use crate::db::batch::{Batch, check_key, check_value};
+use crate::db::batch::{Batch, check_key, check_stored_value};
 use crate::db::database::Handle;
 use crate::db::explain::Explanation;
 use crate::db::key_bounds::KeyBounds;
@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::expiry::StoredValues;
 use crate::iter::Range;
 use crate::latency::Timed;
+use crate::merging::failed;
 use crate::operation::{KeyRange, KeyspaceId};
 use crate::value::{Key, Value};
 use crate::version::Version;
@@ -215,19 +216,56 @@ impl Keyspace {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotSorted`](crate::Error::NotSorted), also if other threads go on removing the last records, and as [`Batch::commit`]. After an
-    /// error, nothing has been ingested.
+    /// [`Error::NotSorted`](crate::Error::NotSorted), also if other threads go on removing the last records, and as [`Batch::commit`]; but values may
+    /// be as long as with any memory budget ([limits](crate#limits)). After an error, nothing has been ingested.
     pub fn ingest<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         records: impl IntoIterator<Item = (K, V)>,
     ) -> Result<u64> {
+        self.try_ingest(records.into_iter().map(Ok))
+    }
+
+    /// Bulk-loads the records that an iterator of a keyspace returns, as [`ingest`](Self::ingest): a copy of whatever that keyspace has. An
+    /// [`Error::MergeFailed`] is a record that cannot be merged: where values are merged, it becomes one here as well, until it is inserted anew or
+    /// removed, and counts as a record. Any other error ends the call.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("pages.db"))?;
+    /// use sapwood::{Error, KeyspaceOptions, merge};
+    ///
+    /// let counts = KeyspaceOptions::new().merge(merge::AddU64);
+    /// let (hits, copy) = (db.keyspace_with("hits", counts.clone())?, db.keyspace_with("copy", counts)?);
+    /// hits.merge("index.html", 1u64.to_be_bytes())?;
+    /// hits.insert("about.html", "no number")?;
+    /// hits.merge("about.html", 1u64.to_be_bytes())?;
+    /// assert_eq!(copy.try_ingest(hits.iter())?, 2);
+    /// assert_eq!(copy.get("index.html")?.as_deref(), Some(&1u64.to_be_bytes()[..]));
+    /// assert!(matches!(copy.get("about.html"), Err(Error::MergeFailed { .. })));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`ingest`](Self::ingest), and those of the iterator. After an error, nothing has been ingested.
+    pub fn try_ingest<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        records: impl IntoIterator<Item = Result<(K, V)>>,
+    ) -> Result<u64> {
         let copy = Bytes::copy_from_slice;
+        let merges = self.values.merging().is_some();
         // Each lives as long from when it is taken: there may be gigabytes of them, from a slow source.
-        let stored = |value: &[u8]| {
-            check_value(self, value)?;
-            Ok(copy(&self.values.stored(self.default_stamp(), value)))
+        let record = |record: Result<(K, V)>| match record {
+            Ok((key, value)) => {
+                check_stored_value(self, value.as_ref())?;
+                let value = self.values.stored(self.default_stamp(), value.as_ref());
+                Ok((copy(key.as_ref()), copy(&value)))
+            }
+            Err(Error::MergeFailed { key, reason, .. }) if merges => {
+                Ok((copy(&key), failed(0, &reason).into()))
+            }
+            Err(error) => Err(error),
         };
-        let record = |(key, value): (K, V)| (copy(key.as_ref()), stored(value.as_ref()));
         let records = records.into_iter().map(record);
         // Of the key alone: the record may be one that cannot be merged.
         let last = || {

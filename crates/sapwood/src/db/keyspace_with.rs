@@ -310,7 +310,7 @@ mod tests {
             if !std::mem::replace(&mut has_begun, true) {
                 drop_it();
             }
-            (Bytes::copy_from_slice(&key), Ok(Bytes::from(value)))
+            Ok((Bytes::copy_from_slice(&key), Bytes::from(value)))
         });
         engine.ingest(keyspace.id(), || Ok(None), records).unwrap();
         assert!(engine.state.load().version.dropped.contains(&keyspace.id()));

@@ -6,7 +6,10 @@ use crate::db::transaction::Transaction;
 use crate::error::{Error, Result};
 use crate::flow::shares::Shares;
 use crate::merging::{MergeLimits, Merging, OVERHEAD, PENDING, Part, Stored, is_operands, operands, whole};
-use crate::operation::put_merge;
+use crate::operation::{
+    KeyspaceId, Operation, OperationRef, Operations, SeqNo, put_insert, put_merge, put_remove,
+};
+use crate::value::Value;
 use std::sync::Arc;
 
 pub(super) fn merge_limits(shares: &Shares) -> MergeLimits {
@@ -16,29 +19,115 @@ pub(super) fn merge_limits(shares: &Shares) -> MergeLimits {
     }
 }
 
-/// What is to be stored for an operand that is merged into what is written already, as nothing has a number yet.
-pub(super) fn merge_unnumbered(
+/// First byte of what a transaction keeps for a key where no one stored value says it: operations, as a batch has them. It is never stored.
+const SEVERAL: u8 = 0xff;
+
+/// What a transaction has written for a key of a keyspace whose values are merged.
+struct Written<'a> {
+    /// What it has inserted, or removed; `None`: neither.
+    base: Option<Option<&'a [u8]>>,
+    /// What it has merged into that, oldest first.
+    operands: Vec<&'a [u8]>,
+}
+
+/// Whether what a transaction has written is operands, or several operations.
+pub(super) fn has_operands(written: &[u8]) -> bool {
+    is_operands(written) || is_several(written)
+}
+
+/// Whether what a transaction has written is several operations. Asked only where values are merged: others begin with any byte.
+pub(super) fn is_several(written: &[u8]) -> bool {
+    written.first() == Some(&SEVERAL)
+}
+
+/// Several operations of a key, as the log has them.
+pub(super) fn several(written: &[u8]) -> Operations<'_> {
+    Operations::new(written.get(1..).unwrap_or_default())
+}
+
+impl<'a> Written<'a> {
+    fn of(written: Option<&'a [u8]>) -> Self {
+        let mut found = Self { base: None, operands: Vec::new() };
+        let Some(written) = written.filter(|written| has_operands(written)) else {
+            found.base = Some(written);
+            return found;
+        };
+        if let Some(Stored::Operands(parts)) = Stored::decode(written) {
+            found.operands.extend(parts.iter().map(|part| part.operand));
+        }
+        for operation in several(written).take_while(|_| is_several(written)).flatten() {
+            match operation {
+                Operation::Merge(OperationRef { value: Some(operand), .. }) => found.operands.push(operand),
+                Operation::Change(OperationRef { value, .. }) => found.base = Some(value),
+                Operation::Merge(_) | Operation::RemoveRange(_) => {}
+            }
+        }
+        found
+    }
+
+    /// The operands as they are stored. None of them has a number yet: they have those above all others.
+    fn stored_operands(&self) -> Vec<u8> {
+        let first = PENDING - self.operands.len() as SeqNo;
+        operands((first + 1..).zip(&self.operands).map(|(at, operand)| Part { first: at, last: at, operand }))
+    }
+
+    /// What is kept. Operations that make a value which could be inserted become that, and others stay apart: they come to what they
+    /// come to in transactions of their own, be it a record that cannot be merged.
+    fn keep(&self, merging: &Merging, keyspace: KeyspaceId, key: &[u8]) -> Vec<u8> {
+        let all = self.stored_operands();
+        match (self.base, self.operands.len()) {
+            (None, 1) => return all,
+            (Some(base), 1) => {
+                let laid = merging.lay(&all, base);
+                if let Ok(value) = merging.read(key, &laid)
+                    && value.len() <= merging.operand_max()
+                {
+                    return whole(value);
+                }
+            }
+            _ => {}
+        }
+        let mut kept = vec![SEVERAL];
+        match self.base {
+            Some(Some(value)) => put_insert(&mut kept, keyspace, key, value),
+            Some(None) => put_remove(&mut kept, keyspace, key),
+            None => {}
+        }
+        self.operands.iter().for_each(|operand| put_merge(&mut kept, keyspace, key, operand));
+        kept
+    }
+}
+
+/// What a transaction keeps for an operand that is merged into what it has written already.
+fn merge_written(
     merging: &Merging,
-    key: &[u8],
-    operand: &[u8],
-    older: Option<&[u8]>,
+    keyspace: KeyspaceId,
+    (key, operand): (&[u8], &[u8]),
+    written: Option<&[u8]>,
+) -> Vec<u8> {
+    let mut own = Written::of(written);
+    let newest = own.operands.last().copied();
+    let both = newest.and_then(|newest| merging.combine(newest, operand, merging.operand_max()));
+    if both.is_some() {
+        own.operands.pop();
+    }
+    own.operands.push(both.as_deref().unwrap_or(operand));
+    own.keep(merging, keyspace, key)
+}
+
+/// What a transaction has written for a key, as it is stored; `beneath` is what its snapshot has for it.
+pub(super) fn lay_written(
+    merging: &Merging,
+    written: &[u8],
+    beneath: impl FnOnce() -> Result<Option<Value>>,
 ) -> Result<Vec<u8>> {
-    let of = |operand: &[u8]| operands([Part { first: PENDING, last: PENDING, operand }]);
-    if let Some(Stored::Operands(parts)) = older.and_then(Stored::decode) {
-        let both = merging.combine(parts[0].operand, operand, merging.operand_max());
-        let operator = || merging.name().to_owned();
-        let reason = "together with what the transaction has merged already, it is too long or makes the operator panic";
-        return both
-            .map(|both| of(&both))
-            .ok_or_else(|| Error::BadOperand { operator: operator(), reason: reason.into() });
+    let own = Written::of(Some(written));
+    let all = own.stored_operands();
+    match own.base {
+        _ if own.operands.is_empty() => Ok(written.to_vec()),
+        Some(base) => Ok(merging.lay(&all, base)),
+        None => Ok(merging.lay(&all, beneath()?.as_deref())),
     }
-    let laid = merging.lay(&of(operand), older);
-    let value = merging.read(key, &laid)?;
-    // It is committed as a value, as if it had been inserted.
-    if value.len() > merging.operand_max() {
-        return Err(merging.too_long(value));
-    }
-    Ok(whole(value))
 }
 
 impl Keyspace {
@@ -127,8 +216,8 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoMergeOperator`]; [`Error::BadOperand`]; [`Error::MergeFailed`] if what the transaction has written for the key
-    /// is no value that the operator knows; and as [`insert`](Self::insert).
+    /// [`Error::NoMergeOperator`]; [`Error::BadOperand`]; and as [`insert`](Self::insert). What the transaction has written for the key
+    /// before makes none: the record is what it would be if that had been committed first.
     pub fn merge(
         &mut self,
         keyspace: &Keyspace,
@@ -137,10 +226,11 @@ impl Transaction {
     ) -> Result<()> {
         let (key, operand) = (key.as_ref(), operand.as_ref());
         let merging = keyspace.merging()?;
-        merging.check(operand)?;
+        let checked = merging.check(operand);
+        self.note_refused(checked)?;
         let stored = match self.written(keyspace, key) {
             None => operands([Part { first: PENDING, last: PENDING, operand }]),
-            Some(older) => merge_unnumbered(merging, key, operand, older.as_deref())?,
+            Some(written) => merge_written(merging, keyspace.id(), (key, operand), written.as_deref()),
         };
         self.write_merged(keyspace, key, &stored)
     }
@@ -149,12 +239,10 @@ impl Transaction {
     pub(super) fn laid_over(
         keyspace: &Keyspace,
         written: &[u8],
-        snapshot: impl FnOnce() -> Result<Option<crate::Value>>,
+        snapshot: impl FnOnce() -> Result<Option<Value>>,
     ) -> Result<Option<Vec<u8>>> {
-        match keyspace.values().merging().filter(|_| is_operands(written)) {
-            Some(merging) => Ok(Some(merging.lay(written, snapshot()?.as_deref()))),
-            None => Ok(None),
-        }
+        let merging = keyspace.values().merging().filter(|_| has_operands(written));
+        merging.map(|merging| lay_written(merging, written, snapshot)).transpose()
     }
 }
 

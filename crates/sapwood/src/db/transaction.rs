@@ -22,6 +22,7 @@ use crate::db::database::Handle;
 use crate::db::key_bounds::KeyBounds;
 use crate::db::keyspace::Keyspace;
 use crate::db::large_values::in_transactions::Staged;
+use crate::db::merging::has_operands;
 use crate::db::range_removals::range_between;
 use crate::db::snapshot::{Snapshot, bounds_of_prefix};
 use crate::db::transaction::range::{TransactionRange, TransactionView};
@@ -30,7 +31,6 @@ use crate::durability::Durability;
 use crate::error::{Error, Result};
 use crate::expiry::Stamp;
 use crate::lock_order::{RankedMutex, rank};
-use crate::merging::is_operands;
 use crate::operation::{KeyRange, SeqNo};
 use crate::value::{Key, Value};
 use bytes::Bytes;
@@ -80,6 +80,8 @@ pub struct Transaction {
     reads: Arc<RankedMutex<rank::ReadSet, ReadSet>>,
     durability: Durability,
     pub(super) staged: Staged,
+    /// See [`Transaction::take_refused`].
+    refused: Option<Error>,
 }
 
 /// What a transaction knows of many keys by itself.
@@ -158,6 +160,7 @@ impl Transaction {
             reads: Arc::new(RankedMutex::new(reads)),
             durability: handle.durability,
             staged: Staged::default(),
+            refused: None,
         })
     }
 
@@ -259,7 +262,7 @@ impl Transaction {
         let merges = keyspace.values().merging().is_some();
         for (index, key) in keys.iter().enumerate() {
             match self.writes.get(keyspace.id(), key.as_ref()) {
-                Some(Some(written)) if merges && is_operands(written) => {
+                Some(Some(written)) if merges && has_operands(written) => {
                     operands.push((index, written.clone()))
                 }
                 Some(_) => values[index] = Some(self.get(keyspace, key.as_ref())?),
@@ -479,7 +482,9 @@ impl Transaction {
         self.snapshot.check(keyspace)?;
         self.open.handle.engine.health.check_writable()?;
         let Some((from, to)) = range_between(low, high)? else { return Ok(()) };
-        self.writes.remove_range(KeyRange { keyspace: keyspace.id(), from: &from, to: to.as_deref() })
+        let removed =
+            self.writes.remove_range(KeyRange { keyspace: keyspace.id(), from: &from, to: to.as_deref() });
+        self.note_refused(removed)
     }
 
     /// Inserts a value as it is, or behind a stamp.
@@ -490,7 +495,7 @@ impl Transaction {
         stamp: Option<Stamp>,
         value: &[u8],
     ) -> Result<()> {
-        check_value(keyspace, value)?;
+        self.note_refused(check_value(keyspace, value))?;
         self.write(keyspace, key, Some(&keyspace.values().stored(stamp, value)))
     }
 
@@ -510,7 +515,38 @@ impl Transaction {
         self.snapshot.check(keyspace)?;
         check_key(key)?;
         self.open.handle.engine.health.check_writable()?;
-        self.writes.write(keyspace.id(), key, value)
+        let written = self.writes.write(keyspace.id(), key, value);
+        self.note_refused(written)
+    }
+
+    /// Keeps the error of a write that is refused for its size.
+    pub(super) fn note_refused<T>(&mut self, written: Result<T>) -> Result<T> {
+        if let Err(error @ (Error::BatchTooLarge { .. } | Error::ValueTooLong { .. })) = &written {
+            self.refused.get_or_insert_with(|| error.clone());
+        }
+        written
+    }
+
+    /// Takes the error of the first write, since the last call, that was refused for a limit which follows from the memory budget:
+    /// [`Error::BatchTooLarge`] or [`Error::ValueTooLong`]. It is there whatever the caller of that write made of the error, and whether or not
+    /// that was rolled back. For whoever runs the same transaction on several databases, which may have other budgets: one that
+    /// acts on such an error differs from one that has none.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// let mut tx = db.transaction()?;
+    /// if tx.insert(&ships, "fram", vec![0; 100 << 20]).is_err() {
+    ///     tx.insert(&ships, "fram", "too long")?;
+    /// }
+    /// assert!(matches!(tx.take_refused(), Some(sapwood::Error::ValueTooLong { .. })));
+    /// assert!(tx.take_refused().is_none());
+    /// # Ok(()) }
+    /// ```
+    pub fn take_refused(&mut self) -> Option<Error> {
+        self.refused.take()
     }
 
     /// The number of keys written, and of disjoint ranges removed.

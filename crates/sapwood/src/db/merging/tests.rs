@@ -1,5 +1,7 @@
 //! Merging through queue, log areas, leaves, crashes and replays.
 
+mod together;
+
 use crate::merge::{AddU64, Append, MergeOperator};
 use crate::version::manifest::file_name;
 use crate::{Database, Durability, Error, Keyspace, KeyspaceOptions, Snapshot};
@@ -439,13 +441,19 @@ fn a_smaller_budget_destroys_no_value() {
         assert!(matches!(refused, Err(Error::ValueTooLong { .. })));
         keyspace.merge("flushed", "x").unwrap();
         assert_eq!(keyspace.get("flushed").unwrap().as_deref(), Some(&expected[..]));
-        // Those of a transaction are committed as what was inserted is.
-        let half = vec![b'h'; 700 << 10];
-        let refused = db.transact(|tx| {
-            tx.insert(&keyspace, "halves", &half)?;
-            tx.merge(&keyspace, "halves", &half)
-        });
-        assert!(matches!(refused, Err(Error::ValueTooLong { .. })), "{refused:?}");
+        // A transaction takes what it can commit, whatever the value becomes.
+        let halves = |len: usize| {
+            db.transact(|tx| {
+                tx.insert(&keyspace, "halves", vec![b'h'; len])?;
+                tx.merge(&keyspace, "halves", vec![b'h'; len])
+            })
+        };
+        let refused = halves(700 << 10);
+        assert!(matches!(refused, Err(Error::BatchTooLarge { .. })), "{refused:?}");
+        assert!(!keyspace.contains("halves").unwrap());
+        halves(500_000).unwrap();
+        assert_eq!(keyspace.get("halves").unwrap().map(|value| value.len()), Some(1_000_000));
+        keyspace.remove("halves").unwrap();
         db.flush().unwrap();
         db.compact().unwrap();
         db.close().unwrap();

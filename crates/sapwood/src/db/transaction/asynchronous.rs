@@ -5,10 +5,10 @@ use crate::db::asynchronous::methods::begin_commit;
 use crate::db::asynchronous::waiting::{Host, Stage};
 use crate::db::database::Database;
 use crate::db::keyspace::Keyspace;
+use crate::db::merging::has_operands;
 use crate::db::transaction::Transaction;
 use crate::db::transaction::retry::CONFLICTS_MAX;
 use crate::error::Result;
-use crate::merging::is_operands;
 use crate::value::Value;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -105,7 +105,8 @@ impl Transaction {
             if let Some(written) = self.writes.get(keyspace.id(), key) {
                 let value = written.clone().map(Value);
                 let merging = keyspace.values().merging();
-                if let (Some(operands), Some(_)) = (value.clone().filter(|value| is_operands(value)), merging)
+                if let (Some(operands), Some(_)) =
+                    (value.clone().filter(|value| has_operands(value)), merging)
                 {
                     self.reads.lock().add_key(keyspace.id(), key);
                     let (snapshot, of, own_key) = (self.snapshot.clone(), keyspace.clone(), key.to_vec());

@@ -10,13 +10,13 @@
 use crate::bounds::is_empty;
 use crate::conflict::read_set::{End, OpenRangeId, ReadSet};
 use crate::db::keyspace::Keyspace;
+use crate::db::merging::{has_operands, lay_written};
 use crate::db::snapshot::Snapshot;
 use crate::db::transaction::writes::Written;
 use crate::error::{Error, Result};
 use crate::expiry::StoredValues;
 use crate::iter::Range;
 use crate::lock_order::{RankedMutex, rank};
-use crate::merging::is_operands;
 use crate::operation::KeyspaceId;
 use crate::tree::range::Direction;
 use crate::value::{Key, Value, unpinned};
@@ -190,10 +190,12 @@ impl TransactionRange {
                 End::Front => self.low = Bound::Excluded(key.clone()),
                 End::Back => self.high = Bound::Excluded(key.clone()),
             }
-            let change = change.map(|stored| match self.values.merging() {
-                Some(merging) if is_operands(&stored) => merging.lay(&stored, beneath.as_deref()).into(),
-                _ => stored,
-            });
+            let change = match (change, self.values.merging()) {
+                (Some(written), Some(merging)) if has_operands(&written) => {
+                    Some(lay_written(merging, &written, || Ok(beneath))?.into())
+                }
+                (change, _) => change,
+            };
             if let Some(stored) = change {
                 return Ok(Some((Value(key), Value(stored))));
             }

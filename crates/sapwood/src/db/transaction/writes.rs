@@ -14,6 +14,7 @@
 //! 3. An iterator keeps the writes that it began with: they are copied if there is one.
 
 use crate::conflict::key_ranges::KeyRanges;
+use crate::db::merging::{self, is_several};
 use crate::error::{Error, Result};
 use crate::merging::Stored;
 use crate::operation::{KeyRange, KeyspaceId, put_insert, put_merge, put_remove, put_remove_range};
@@ -298,16 +299,20 @@ impl Writes {
 
     /// The body of a batch with all changes, and how many they are.
     pub fn encode(&self) -> (Vec<u8>, usize) {
-        let mut body = Vec::with_capacity(self.encoded);
+        let (mut body, mut count) = (Vec::with_capacity(self.encoded), self.len());
         for (keyspace, written) in &self.keyspaces {
             for (from, to) in written.removed.iter() {
                 let to = to.map(|to| &to[..]);
                 put_remove_range(&mut body, KeyRange { keyspace: *keyspace, from, to });
             }
             for (key, change) in &written.changes {
-                let stored = change.as_deref().filter(|_| written.has_operands).and_then(Stored::decode);
-                match (change, stored) {
-                    // One: a transaction combines its operands.
+                let merged = change.as_deref().filter(|_| written.has_operands);
+                match (change, merged.and_then(Stored::decode)) {
+                    (Some(several), _) if merged.is_some_and(is_several) => {
+                        body.extend_from_slice(&several[1..]);
+                        count += merging::several(several).count() - 1;
+                    }
+                    // One: others are several operations.
                     (_, Some(Stored::Operands(parts))) => {
                         parts.iter().for_each(|part| put_merge(&mut body, *keyspace, key, part.operand));
                     }
@@ -316,7 +321,7 @@ impl Writes {
                 }
             }
         }
-        (body, self.len())
+        (body, count)
     }
 }
 

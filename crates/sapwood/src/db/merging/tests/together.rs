@@ -1,0 +1,144 @@
+//! What comes together, in a transaction or an ingestion, is what it is alone.
+
+use super::{appending, open};
+use crate::merge::{AddU64, Append};
+use crate::{Database, Error, KeyspaceOptions};
+use psync::{Simulated, Volume};
+use std::sync::Arc;
+
+/// Whatever is written for a key in one transaction comes to what it comes to in several, also where its parts cannot be put together.
+#[test]
+fn a_transaction_merges_as_several_do() {
+    const LEN: usize = 500_000;
+    let long = |byte: u8| Some(vec![byte; LEN]);
+    // What is inserted (`None`: it is removed) and what is merged, in this order.
+    let bad: &[(bool, Option<Vec<u8>>)] = &[
+        (false, Some(b"no number".to_vec())),
+        (true, Some(1u64.to_be_bytes().into())),
+        (true, Some(2u64.to_be_bytes().into())),
+    ];
+    let counted = [&bad[1..], &[(false, None)], &bad[1..]].concat();
+    let based: &[_] = &[(false, long(b'a')), (true, long(b'b'))];
+    let blind: &[_] = &[(true, long(b'c')), (true, long(b'd'))];
+    let removed: &[_] = &[(false, None), (true, long(b'e')), (true, long(b'f'))];
+    for is_flushed in [false, true] {
+        for (add, writes) in
+            [(true, bad), (true, &counted[..]), (false, based), (false, blind), (false, removed)]
+        {
+            let volume = Simulated::new(1);
+            let shared = Arc::new(volume.clone()) as Arc<dyn Volume>;
+            let db = Database::builder().memory(16 << 20).background_threads(0).open_on(shared).unwrap();
+            let options = KeyspaceOptions::new();
+            let options = if add { options.merge(AddU64) } else { options.merge(Append) };
+            let keyspace = db.keyspace_with("counts", options).unwrap();
+            let first = if add { 7u64.to_be_bytes().to_vec() } else { b"before".to_vec() };
+            for key in ["alone", "together"] {
+                keyspace.insert(key, &first).unwrap();
+            }
+            let write =
+                |tx: &mut crate::Transaction, key: &str, (merges, value): &(bool, Option<Vec<u8>>)| match (
+                    merges, value,
+                ) {
+                    (true, Some(value)) => tx.merge(&keyspace, key, value),
+                    (false, Some(value)) => tx.insert(&keyspace, key, value),
+                    (_, None) => tx.remove(&keyspace, key),
+                };
+            for one in writes {
+                db.transact(|tx| write(tx, "alone", one)).unwrap();
+            }
+            let seen = |found: crate::Result<Option<crate::Value>>| match found {
+                Ok(value) => Ok(value.map(|value| value.to_vec())),
+                Err(Error::MergeFailed { key: _, reason, .. }) => Err(reason),
+                Err(error) => panic!("{error}"),
+            };
+            let mut tx = db.transaction().unwrap();
+            for (number, one) in writes.iter().enumerate() {
+                // What is rolled back leaves nothing.
+                let mark = tx.savepoint();
+                write(&mut tx, "together", &(number > 0, Some(vec![b'9'; 8]))).unwrap();
+                tx.roll_back_to(mark).unwrap();
+                write(&mut tx, "together", one).unwrap();
+            }
+            // As it is seen within, by each way.
+            let expected = seen(keyspace.get("alone"));
+            assert_eq!(seen(tx.get(&keyspace, "together")), expected);
+            let all = tx.multi_get(&keyspace, ["together"]).map(|found| found[0].clone());
+            assert_eq!(seen(all), expected);
+            for item in [tx.range(&keyspace, "b"..).next(), tx.range(&keyspace, "b"..).next_back()] {
+                assert_eq!(seen(item.transpose().map(|item| item.map(|(_, value)| value))), expected);
+            }
+            assert_eq!(tx.writes_len(), 1);
+            tx.commit().unwrap();
+            if is_flushed {
+                db.flush().unwrap();
+                db.compact().unwrap();
+            }
+            assert_eq!(seen(keyspace.get("alone")), expected);
+            assert_eq!(seen(keyspace.get("together")), expected);
+            // From its log.
+            drop((keyspace, db));
+            let shared = Arc::new(volume.power_loss(1)) as Arc<dyn Volume>;
+            let db = Database::builder().memory(16 << 20).background_threads(0).open_on(shared).unwrap();
+            assert_eq!(seen(db.keyspace("counts").unwrap().get("together")), expected);
+        }
+    }
+}
+
+/// What a transaction kept of a range of writes counted less than it took.
+#[test]
+fn several_operations_of_a_key_count_with_its_key() {
+    let db = open(&Simulated::new(1));
+    let keyspace = appending(&db);
+    let key = vec![b'k'; crate::KEY_LEN_MAX];
+    let mut tx = db.transaction().unwrap();
+    tx.insert(&keyspace, &key, vec![b'v'; 460_000]).unwrap();
+    // With the keys of both operations it is more than a batch may have.
+    let merged = tx.merge(&keyspace, &key, vec![b'o'; 530_000]);
+    assert!(matches!(merged, Err(Error::BatchTooLarge { .. })), "{merged:?}");
+    assert!(matches!(tx.take_refused(), Some(Error::BatchTooLarge { .. })) && tx.take_refused().is_none());
+    assert_eq!(tx.get(&keyspace, &key).unwrap().map(|value| value.len()), Some(460_000));
+    tx.commit().unwrap();
+}
+
+/// Records that cannot be merged, and values as long as merging makes them with any budget, can be copied.
+#[test]
+fn whatever_a_keyspace_has_is_ingested_into_another() {
+    let db = open(&Simulated::new(1));
+    let keyspace = appending(&db);
+    for _ in 0..5 {
+        keyspace.merge("long", vec![b'l'; 900_000]).unwrap();
+    }
+    let copy = db.keyspace_with("copy", KeyspaceOptions::new().merge(Append)).unwrap();
+    assert_eq!(copy.try_ingest(keyspace.iter()).unwrap(), 1);
+    copy.merge("long", "x").unwrap();
+    assert_eq!(copy.get("long").unwrap().map(|value| value.len()), Some(4_500_001));
+
+    let adding = |name: &str| db.keyspace_with(name, KeyspaceOptions::new().merge(AddU64)).unwrap();
+    let (hits, copy, plain) = (adding("hits"), adding("copied hits"), db.keyspace("plain").unwrap());
+    for (key, value) in [("a", 1u64.to_be_bytes()), ("b", *b"a number"), ("c", 3u64.to_be_bytes())] {
+        hits.insert(key, &value[..if key == "b" { 3 } else { 8 }]).unwrap();
+        hits.merge(key, 1u64.to_be_bytes()).unwrap();
+    }
+    assert!(matches!(plain.try_ingest(hits.iter()), Err(Error::MergeFailed { .. })));
+    assert!(plain.is_empty().unwrap());
+    assert_eq!(copy.try_ingest(hits.iter()).unwrap(), 3);
+    let reason = |found| match found {
+        Err(Error::MergeFailed { reason, key, .. }) if key == "b" => reason,
+        other => panic!("{other:?}"),
+    };
+    for round in 0..3 {
+        assert_eq!(reason(copy.get("b")), reason(hits.get("b")), "{round}");
+        assert_eq!(copy.get("c").unwrap().as_deref(), Some(&4u64.to_be_bytes()[..]));
+        // With what comes later it is as the other.
+        [&hits, &copy].iter().for_each(|keyspace| keyspace.merge("b", 1u64.to_be_bytes()).unwrap());
+        if round == 1 {
+            db.compact().unwrap();
+            db.check().unwrap();
+        }
+    }
+    copy.insert("b", 5u64.to_be_bytes()).unwrap();
+    copy.merge("b", 1u64.to_be_bytes()).unwrap();
+    assert_eq!(copy.get("b").unwrap().as_deref(), Some(&6u64.to_be_bytes()[..]));
+    let failed = [Ok(("d", "1")), Err(Error::KeyspaceDropped { name: "k".into() })];
+    assert!(matches!(copy.try_ingest(failed), Err(Error::KeyspaceDropped { .. })));
+}
