@@ -125,6 +125,20 @@ pub enum Error {
         /// The ids of those that its state and its log have.
         members: String,
     },
+    /// A command was answered, though the database refused a write of it for a limit that follows from the memory budget. Nothing of it has happened.
+    #[error(
+        "command {index} of Raft group {group} was answered, and a write of it was refused here: {refusal}. A node with more memory may not refuse it, so \
+         none may act on that: let `Machine::apply` return such errors, and refuse a command that is too long before it is proposed, by a limit \
+         that all nodes have"
+    )]
+    AnsweredRefusal {
+        /// The number of the group.
+        group: u64,
+        /// The index of the entry.
+        index: u64,
+        /// What the database has said.
+        refusal: Arc<sapwood::Error>,
+    },
     /// The group is open already, in this process.
     #[error("Raft group {group} is in use: drop its log store, its state machine and their readers first")]
     GroupInUse {

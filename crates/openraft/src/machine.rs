@@ -8,7 +8,7 @@ use std::fmt::Debug;
 /// Every node applies the same commands in the same order, and must come to the same state and the same answers. So `apply` must depend on
 /// nothing but the command, its index and the keyspaces: not on the clock, random numbers, the environment, addresses, or the order in a
 /// hash map. A command that cannot be carried out is *answered* so; an error stops the node, because then its state is not
-/// that of the others.
+/// that of the others. What the transaction refuses for its size is such an error, and no answer: see [`Machine::apply`].
 ///
 /// Commands and answers are encoded by postcard, and logs and snapshots outlive programs: add variants of an enum at its end, and no fields to
 /// those that there are. During an upgrade let all nodes run the new program before a new variant is used.
@@ -68,16 +68,26 @@ pub trait Machine: Send + Sync + 'static {
 
     /// The keyspaces of the state, by names that are its own. They are created when a group is opened. More may be added later, at the
     /// end. Records must not expire: each node would see that at another time.
+    ///
+    /// Values may be [merged](sapwood::merge), by an operator that does the same on all nodes. A merge reads nothing, so whether it can be
+    /// done is known later, if the value is none that the operator knows: that record then fails on every node with
+    /// [`MergeFailed`](sapwood::Error::MergeFailed), and is so in snapshots, until a command inserts it anew. When operands meet their value is up to
+    /// each node, so those that one record can get in a row must be far below [16 MiB together](sapwood#limits): where more of them wait for a value they
+    /// fail, and elsewhere they do not. `Builder::segment_span` must be the same on all nodes: it limits values.
     fn keyspaces(&self) -> Vec<(String, KeyspaceOptions)>;
 
     /// Applies a command. All that it writes, and that it was applied, takes effect at once, maybe with commands after it.
     ///
-    /// It is called again for the same command if the transaction was not committed: because it has no room for this one beside
-    /// others, or took so long that conflicts cannot be told any more. Nothing of the call before has happened then, so it must do nothing but by the
+    /// It is called again for the same command if the transaction was not committed: because this one has failed beside
+    /// others, or it took so long that conflicts cannot be told any more. Nothing of the call before has happened then, so it must do nothing but by the
     /// transaction. Others may have to wait with their commits meanwhile, so it must not wait for them.
     ///
     /// # Errors
-    /// Those of the database. They stop the node.
+    /// Those of the database, all of which are to be returned. One that a command has beside others is not seen: it is applied again, alone. One that it has alone stops the
+    /// node. Which commands share a transaction, and what a node has room for, differ from node to node: so an answer must not follow from `BatchTooLarge`,
+    /// `ValueTooLong` or [`writes_len`](Transaction::writes_len). A command that is answered although a write of it was refused for its size stops the
+    /// node as well ([`Error::AnsweredRefusal`](crate::Error::AnsweredRefusal)): compare lengths with a limit of your own, the same on all nodes. What follows from the
+    /// command and the state alone may be answered: `KeyEmpty`, `KeyTooLong`, what an operator says of an operand (`BadOperand`), and `MergeFailed` of a read.
     fn apply(&self, at: &mut Apply<'_>, command: Self::Command) -> sapwood::Result<Self::Answer>;
 
     /// What entries without a command are answered: those of elections and memberships. The answer reaches no client.

@@ -7,7 +7,9 @@
 //! chunk   len u32 | crc32c u32 | content             the crc is of the number of the chunk (u64), len and content
 //! content 0u8 | keyspace u16 | (key len u32 | value len u32 | key | value) …
 //!         1u8 | records u64                          the last chunk: how many records all chunks have
-//!         2u8 | len u32 | LZ4 block                  `len` bytes that begin with 0u8, compressed; not in files of "SapRaft1"
+//!         2u8 | len u32 | LZ4 block                  `len` bytes that begin with 0u8 or 3u8, compressed; not in files of "SapRaft1"
+//!         3u8 | keyspace u16 | (key len u32 | reason len u32 | key | reason) …    records that cannot be merged; a program that does not
+//!                                                    know this kind refuses the file
 //! ```
 //! Invariants:
 //! 1. `<group>-<index>-<id>.snapshot` is whole: it is written as `.partial`, synced, then renamed.
@@ -45,6 +47,7 @@ const HEADER_MAX: usize = 16 << 20;
 const RECORDS: u8 = 0;
 const END: u8 = 1;
 const COMPRESSED: u8 = 2;
+const FAILED: u8 = 3;
 /// Bytes before the LZ4 block of a compressed chunk: kind and length.
 const COMPRESSED_HEAD: usize = 5;
 
@@ -61,7 +64,8 @@ fn checksum(number: u64, len: u32, content: &[u8]) -> u32 {
 pub(crate) struct Writer {
     file: BufWriter<Bytes>,
     number: u64,
-    keyspace: u16,
+    /// What the chunk has, and of which keyspace.
+    of: (u8, u16),
     chunk: Vec<u8>,
     /// The chunk's compressed form.
     compressed: Vec<u8>,
@@ -78,7 +82,7 @@ impl Writer {
         let mut writer = Self {
             file: BufWriter::with_capacity(64 << 10, file),
             number: 0,
-            keyspace: 0,
+            of: (RECORDS, 0),
             chunk: Vec::new(),
             compressed: Vec::new(),
             records: 0,
@@ -122,14 +126,24 @@ impl Writer {
         Ok(())
     }
 
-    pub fn record(&mut self, keyspace: u16, key: &[u8], value: &[u8]) -> Result<()> {
+    /// Writes a record: its value, or why it cannot be merged.
+    pub fn record(
+        &mut self,
+        keyspace: u16,
+        key: &[u8],
+        value: std::result::Result<&[u8], &str>,
+    ) -> Result<()> {
+        let (kind, value) = match value {
+            Ok(value) => (RECORDS, value),
+            Err(reason) => (FAILED, reason.as_bytes()),
+        };
         let len = key.len() + value.len() + 8;
-        if self.keyspace != keyspace || self.chunk.len() + len > CHUNK {
+        if self.of != (kind, keyspace) || self.chunk.len() + len > CHUNK {
             self.end_chunk()?;
-            self.keyspace = keyspace;
+            self.of = (kind, keyspace);
         }
         if self.chunk.is_empty() {
-            self.chunk.push(RECORDS);
+            self.chunk.push(kind);
             self.chunk.extend_from_slice(&keyspace.to_le_bytes());
         }
         for part in [key, value] {
@@ -178,8 +192,8 @@ fn compress(chunk: &[u8], to: &mut Vec<u8>) -> usize {
     }
 }
 
-/// The number of its keyspace, key and value.
-pub(crate) type Record = (u16, Vec<u8>, Vec<u8>);
+/// The number of its keyspace, key, and value, or why it cannot be merged.
+pub(crate) type Record = (u16, Vec<u8>, std::result::Result<Vec<u8>, String>);
 
 /// Reads a snapshot.
 pub(crate) struct Reader {
@@ -272,7 +286,7 @@ impl Reader {
             return Err(self.damage(self.offset, "a compressed chunk", expected, found));
         }
         let found = match lz4_flex::block::decompress(&self.chunk[COMPRESSED_HEAD..], len) {
-            Ok(content) if content.len() == len && matches!(*content, [RECORDS, _, _, ..]) => {
+            Ok(content) if content.len() == len && matches!(*content, [RECORDS | FAILED, _, _, ..]) => {
                 (self.chunk, self.at) = (content, 3);
                 return Ok(());
             }
@@ -290,7 +304,7 @@ impl Reader {
         while self.at >= self.chunk.len() {
             self.next_chunk("a chunk", CHUNK_MAX)?;
             match *self.chunk.as_slice() {
-                [RECORDS, _, _, ..] => self.at = 3,
+                [RECORDS | FAILED, _, _, ..] => self.at = 3,
                 [COMPRESSED, a, b, c, d, ..] => self.decompress([a, b, c, d])?,
                 [END, a, b, c, d, e, f, g, h] => {
                     let records = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
@@ -306,7 +320,7 @@ impl Reader {
                 _ => {
                     let kind = self.chunk.first().copied();
                     let found = format!("{kind:?} and {} bytes", self.chunk.len());
-                    return Err(self.damage(self.offset, "a chunk", "kind 0, 1 or 2".into(), found));
+                    return Err(self.damage(self.offset, "a chunk", "kind 0, 1, 2 or 3".into(), found));
                 }
             }
         }
@@ -323,7 +337,14 @@ impl Reader {
         };
         self.at += 8 + key.len() + value.len();
         self.records += 1;
-        Ok(Some((keyspace, key, value)))
+        if self.chunk[0] == RECORDS {
+            return Ok(Some((keyspace, key, Ok(value))));
+        }
+        let reason = String::from_utf8(value).map_err(|error| {
+            let expected = "text".to_owned();
+            self.damage(self.offset, "why a record cannot be merged", expected, error.to_string())
+        })?;
+        Ok(Some((keyspace, key, Err(reason))))
     }
 }
 

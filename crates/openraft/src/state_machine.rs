@@ -257,14 +257,23 @@ where
         let steps = entries.into_iter().map(Step::new).collect::<Result<Vec<Step<C>>>>()?;
         let mut left = steps.as_slice();
         while !left.is_empty() {
+            let mut answered = None;
             // Nobody else writes what it reads. But one that takes long conflicts if others have written more than the history of commits
             // keeps, in whatever keyspace. Then the same entries are applied again, after some tries while others wait.
-            let (applied, more) = state.lease.shared.db.transact(|transaction| {
+            let done = state.lease.shared.db.transact(|transaction| {
                 transaction.durability(Durability::Buffered);
                 let applied = state.applied.lock().clone();
-                let mut together = Together { state, keyspaces: &keyspaces, applied };
-                let answers = together.apply(machine, transaction, left)?;
-                Ok((together.applied, answers))
+                let mut together = Together { state, keyspaces: &keyspaces, applied, answered: None };
+                let answers = together.apply(machine, transaction, left);
+                answered = together.answered;
+                Ok((together.applied, answers?))
+            });
+            let (applied, more) = done.map_err(|refusal| match answered {
+                Some(index) => {
+                    let refusal = Arc::new(refusal);
+                    Error::AnsweredRefusal { group: state.lease.group, index, refusal }
+                }
+                None => refusal.into(),
             })?;
             left = &left[more.len()..];
             answers.extend(more);
@@ -303,10 +312,13 @@ struct Together<'s, C: RaftTypeConfig> {
     state: &'s State<C>,
     keyspaces: &'s [Keyspace],
     applied: Applied<C>,
+    /// The index of the command whose machine has answered it though a write was refused.
+    answered: Option<u64>,
 }
 
 impl<C: RaftTypeConfig<Entry = Entry<C>>> Together<'_, C> {
-    /// Applies as many entries as a transaction takes, or one. Returns their answers.
+    /// Applies as many entries as a transaction takes, or one. Returns their answers. Which entries share a transaction differs from node to node, so nothing may
+    /// follow from it: whatever error one has beside others, it is applied alone then, and has there what it has on every node.
     fn apply<M>(
         &mut self,
         machine: &M,
@@ -319,10 +331,11 @@ impl<C: RaftTypeConfig<Entry = Entry<C>>> Together<'_, C> {
     {
         let mut answers = Vec::new();
         for step in steps.iter().take(TOGETHER) {
-            // If this one does not fit beside those before it, it is for the next transaction. Alone it needs no savepoint, whose memory counts.
+            // If this one fails beside those before it, it is for the next transaction. Alone it needs no savepoint, whose memory counts.
             let mark = (!answers.is_empty()).then(|| transaction.savepoint());
             match (self.apply_one(machine, transaction, step), mark) {
-                (Err(sapwood::Error::BatchTooLarge { .. }), Some(mark)) => {
+                (Err(_), Some(mark)) => {
+                    self.answered = None;
                     transaction.roll_back_to(mark)?;
                     break;
                 }
@@ -350,7 +363,14 @@ impl<C: RaftTypeConfig<Entry = Entry<C>>> Together<'_, C> {
             EntryPayload::Normal(command) => {
                 let index = step.entry.log_id.index;
                 let mut at = Apply { transaction: &mut *transaction, keyspaces: self.keyspaces, index };
-                machine.apply(&mut at, command.clone())?
+                _ = at.transaction.take_refused();
+                let answer = machine.apply(&mut at, command.clone())?;
+                // By the limits of this node, beside what happens to share the transaction.
+                if let Some(refusal) = at.transaction.take_refused() {
+                    self.answered = Some(index);
+                    return Err(refusal);
+                }
+                answer
             }
             EntryPayload::Blank | EntryPayload::Membership(_) => machine.without_command(),
         };

@@ -15,10 +15,13 @@ fn write(path: &Path, is_random: bool) -> Vec<Record> {
             if is_random {
                 random.fill(&mut value[..]);
             }
+            // Some in a row, and at the ends.
+            let value = if number % 100 > 95 { Err(format!("because of {number}")) } else { Ok(value) };
             records.push((keyspace, number.to_be_bytes().to_vec(), value));
         }
     }
     for (keyspace, key, value) in &records {
+        let value = value.as_deref().map_err(String::as_str);
         writer.record(*keyspace, key, value).expect("writes");
     }
     writer.end().expect("ends");
@@ -116,7 +119,7 @@ fn compressed_chunks_that_say_what_is_not_so_are_refused() {
     let path = dir.path().join("a.snapshot");
     let mut chunk = vec![RECORDS, 0, 0, 1, 0, 0, 0, 200, 0, 0, 0, b'k'];
     chunk.resize(chunk.len() + 200, b'v');
-    let record = (0, b"k".to_vec(), vec![b'v'; 200]);
+    let record = (0, b"k".to_vec(), Ok(vec![b'v'; 200]));
     let mut compressed = Vec::new();
     let len = compress(&chunk, &mut compressed);
     compressed.truncate(len);
@@ -141,6 +144,9 @@ fn compressed_chunks_that_say_what_is_not_so_are_refused() {
         ("cut", compressed[..compressed.len() - 1].to_vec()),
         ("no block", compressed[..COMPRESSED_HEAD].to_vec()),
         ("no length", vec![COMPRESSED, 1, 0]),
+        ("a reason that is no text", vec![FAILED, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, b'k', 0xff]),
+        ("a reason that is cut", vec![FAILED, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, b'k', b'w']),
+        ("an unknown kind", vec![FAILED + 1, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, b'k', b'v']),
     ];
     for (what, chunk) in wrong {
         fs::write(&path, file(MAGIC, &chunk)).expect("writes");

@@ -53,8 +53,14 @@ impl<C: RaftTypeConfig<SnapshotData = SnapshotFile>> SnapshotBuilder<C> {
         for (number, keyspace) in (0u16..).zip(view.keyspaces()) {
             let mut records = view.snapshot().iter(keyspace);
             while let Some(record) = records.next_ref() {
-                let (key, value) = record?;
-                writer.record(number, key, value)?;
+                match record {
+                    Ok((key, value)) => writer.record(number, key, Ok(value))?,
+                    // It is so on each node, until a command writes the record anew.
+                    Err(sapwood::Error::MergeFailed { key, reason, .. }) => {
+                        writer.record(number, &key, Err(&reason))?;
+                    }
+                    Err(error) => return Err(error.into()),
+                }
             }
         }
         // openraft purges the log up to here as soon as it has the snapshot: from then on nothing can be applied again.

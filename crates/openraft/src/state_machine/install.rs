@@ -95,15 +95,19 @@ impl<C: RaftTypeConfig<SnapshotData = SnapshotFile>> State<C> {
                 found: number.to_string(),
             })?;
             let (mut bytes, mut failed) = (0, None);
-            target.ingest(std::iter::from_fn(|| {
+            target.try_ingest(std::iter::from_fn(|| {
                 let is_of_portion = bytes < PORTION && next.as_ref().is_some_and(|(of, ..)| *of == number);
                 let (_, key, value) = if is_of_portion { next.take()? } else { return None };
-                bytes += key.len() + value.len();
+                bytes += key.len() + value.as_ref().map_or(0, Vec::len);
                 match reader.next() {
                     Ok(record) => next = record,
                     Err(error) => failed = Some(error),
                 }
-                Some((key, value))
+                let operator = "that of the snapshot".to_owned();
+                Some(match value {
+                    Ok(value) => Ok((key, value)),
+                    Err(reason) => Err(sapwood::Error::MergeFailed { key: key.into(), operator, reason }),
+                })
             }))?;
             if let Some(error) = failed {
                 return Err(error);

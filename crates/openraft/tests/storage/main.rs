@@ -13,6 +13,7 @@ mod installations;
 mod journal;
 mod kv;
 mod limits;
+mod merges;
 mod power_cuts;
 mod receiving;
 mod restart;
