@@ -144,18 +144,18 @@ impl Store {
     }
 
     fn open_in(logs: &Database, states: &Database, two: bool, directory: &Path) -> Result<Self> {
-        let directory = directory.to_owned();
-        make_directory(&directory)?;
-        let name = std::fs::canonicalize(&directory).map_err(Error::file("finding", &directory))?;
+        make_directory(directory)?;
+        // The program may go to another working directory.
+        let directory = std::fs::canonicalize(directory).map_err(Error::file("finding", directory))?;
         let mut stores = STORES.lock();
         stores.retain(|_, store| store.strong_count() > 0);
-        if stores.contains_key(&name) {
-            return Err(Error::DirectoryInUse { path: name });
+        if stores.contains_key(&directory) {
+            return Err(Error::DirectoryInUse { path: directory });
         }
         if stores.values().filter_map(Weak::upgrade).any(|other| other.has(logs) || other.has(states)) {
             return Err(Error::DatabaseInUse);
         }
-        let lock = lock(&name)?;
+        let lock = lock(&directory)?;
         SnapshotFile::remove_unfinished(&directory)?;
         let shared = Shared {
             log: logs.keyspace("raft.log")?,
@@ -164,12 +164,12 @@ impl Store {
             meta: states.keyspace("raft.meta")?,
             db: states.clone(),
             two,
-            directory,
+            directory: directory.clone(),
             _lock: lock,
             open: Mutex::default(),
         };
         let shared = Arc::new(shared);
-        stores.insert(name, Arc::downgrade(&shared));
+        stores.insert(directory, Arc::downgrade(&shared));
         Ok(Self { shared })
     }
 
