@@ -61,7 +61,7 @@ pub trait DatabaseExt {
     /// ```
     ///
     /// # Errors
-    /// As [`typed`](Self::typed), and as [`Database::keyspace_with`]; while migrating [`Error::Decode`], those of the function that changes
+    /// As [`typed`](Self::typed), and as [`Database::keyspace_with`]; [`Error::Schema`] also if it is to be migrated, and the database is read only; while migrating [`Error::Decode`], those of the function that changes
     /// the records, and [`Error::Encode`] if two of them get the same key. That function must not wait for another thread that migrates, or opens a keyspace of this name.
     /// Not to be called within [`Database::transact`]: a migration commits, and would wait for the turn of a transaction that waits for it.
     fn typed_with<K: TypedKey, V: TypedValue>(
@@ -132,13 +132,18 @@ fn open<K: TypedKey, V: TypedValue>(
         (Some(found), rest) => {
             let from = schema.migrations.iter_mut().find(|migration| *migration.older() == found);
             let Some(migration) = from else { return Err(mismatch(found.to_string())) };
-            taken_back?;
+            // Whoever only reads cannot migrate it, whether or not there is a copy.
+            let not_begun = |error| match error {
+                Error::ReadOnly | Error::NoKeyspace { .. } => mismatch(found.to_string()),
+                error => error,
+            };
+            taken_back.map_err(not_begun)?;
             // Within its own migration, whose copy is there, it can be opened as it was.
             if may == May::Open || (!turn.is_first() && migration::has_begun(db, name)) {
                 return Ok(None);
             }
             let new = (&expected.encode(rest)?[..], schema.options.clone());
-            return migration::run(db, &keyspace, &mut **migration, new).map(Some);
+            return migration::run(db, &keyspace, &mut **migration, new, not_begun).map(Some);
         }
         (None, rest) => {
             if !schema.adopts && !keyspace.is_empty()? {

@@ -104,20 +104,27 @@ pub(crate) fn take_back(db: &Database, name: &str) -> Result<()> {
     db.drop_keyspace(&copy_name(name)).map(|_| ())
 }
 
-/// Migrates a keyspace. What has come in its place, and is returned, has these metadata, and these options beside its own.
+/// Migrates a keyspace. What has come in its place, and is returned, has these metadata, and these options beside its own. What keeps it from being begun is
+/// told by `not_begun`.
 pub(crate) fn run<K, V>(
     db: &Database,
     old: &Keyspace,
     migration: &mut dyn Migrate<K, V>,
     (metadata, options): (&[u8], KeyspaceOptions),
+    not_begun: impl FnOnce(Error) -> Error,
 ) -> Result<Keyspace> {
     let (name, copy_name) = (old.name(), copy_name(old.name()));
     let stored = old.options()?;
     let expires = stored.is_expiring();
     let _unless_replaced = TakesBack { db, name };
-    db.keyspace_with(&copy_name, stored)?;
+    db.keyspace_with(&copy_name, stored).map_err(not_begun)?;
+    // The copy has what the keyspace has, which the user knows.
     let copy = db.keyspace_with(&copy_name, options).map_err(|error| match error {
         Error::NoExpiry { .. } => Error::NoExpiry { keyspace: name.into() },
+        Error::NoMergeOperator { .. } => Error::NoMergeOperator { keyspace: name.into() },
+        Error::OtherMergeOperator { stored, asked, .. } => {
+            Error::OtherMergeOperator { keyspace: name.into(), stored, asked }
+        }
         other => other,
     })?;
     let same_key = || Error::Encode {
@@ -142,8 +149,13 @@ pub(crate) fn run<K, V>(
         if expires && (copy.contains(&key)? || !in_batch.insert(key.clone())) {
             return Err(same_key());
         }
-        insert(&mut batch, &copy, (&key, &value), expires.then_some(expiry));
         count += 1;
+        if !expires && value.len() > BATCH {
+            batch.commit()?;
+            insert_long(&copy, &key, &value)?;
+            continue;
+        }
+        insert(&mut batch, &copy, (&key, &value), expires.then_some(expiry));
     }
     batch.commit()?;
     db.sync()?;
@@ -153,6 +165,17 @@ pub(crate) fn run<K, V>(
     copy.set_metadata(metadata)?;
     db.replace_keyspace(&copy_name, name)?;
     db.keyspace(name)
+}
+
+/// Inserts a value that may be longer than a commit takes, since it was merged, or committed with more memory. Such a one needs keys in the order of the old ones.
+fn insert_long(copy: &Keyspace, key: &[u8], value: &[u8]) -> Result<()> {
+    match copy.with_durability(Durability::Buffered).insert(key, value) {
+        Err(too_long @ Error::ValueTooLong { .. }) => match copy.ingest([(key, value)]) {
+            Err(Error::NotSorted { .. }) => Err(too_long),
+            ingested => ingested.map(|_| ()),
+        },
+        inserted => inserted,
+    }
 }
 
 fn insert(batch: &mut Batch, copy: &Keyspace, (key, value): (&[u8], &[u8]), expiry: Option<Expiry>) {

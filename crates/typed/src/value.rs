@@ -26,6 +26,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 ///
 /// A type that holds itself (a list by `Option<Box<Self>>`, a tree) is decoded by recursion, without a bound: bytes that were written as another type may have
 /// as many levels as bytes, and end the process. Do not [adopt](crate::Schema::adopt) foreign records as such a type.
+/// Nor as a type with a list of what takes no bytes (`Vec<()>`, of a unit struct): ten foreign bytes can say that it has more items than can ever be counted.
 ///
 /// ```
 /// use sapwood_typed::DatabaseExt;

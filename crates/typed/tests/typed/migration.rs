@@ -171,6 +171,52 @@ fn a_keyspace_that_is_not_opened_keeps_its_options() {
     assert_eq!(db.typed::<String, u16>("harbours").unwrap().get("a").unwrap(), Some(1));
 }
 
+/// The error named the copy, which is gone by then.
+#[test]
+fn a_merge_operator_that_does_not_fit_is_told_of_the_keyspace() {
+    use sapwood::merge::{AddU64, Append};
+    let db = open(&Arc::new(Simulated::new(1)));
+    let migrate = || {
+        let old = Schema::<String, u16>::new();
+        let new = Schema::<String, u32>::new().version(2).migrate_from(old, |k, v| Ok(Some((k, v.into()))));
+        new.options(KeyspaceOptions::new().merge(AddU64))
+    };
+    db.typed::<String, u16>("ships").unwrap().insert("a", 1).unwrap();
+    let refused = db.typed_with("ships", migrate());
+    assert!(matches!(refused, Err(Error::NoMergeOperator { keyspace }) if keyspace == "ships"));
+    let appends = Schema::<String, u16>::new().options(KeyspaceOptions::new().merge(Append));
+    db.typed_with("ports", appends).unwrap();
+    let refused = db.typed_with("ports", migrate());
+    assert!(matches!(refused, Err(Error::OtherMergeOperator { keyspace, .. }) if keyspace == "ports"));
+    assert_eq!(db.keyspaces().len(), 2);
+}
+
+/// What had been merged to more than a commit takes could never be migrated.
+#[test]
+fn values_longer_than_a_commit_takes_are_migrated() {
+    use sapwood_typed::Raw;
+    let db = open(&Arc::new(Simulated::new(1)));
+    let options = KeyspaceOptions::new().merge(sapwood::merge::Append);
+    let old = || Schema::<u16, Raw>::new().options(options.clone());
+    let texts = db.typed_with("texts", old()).unwrap();
+    for key in [1u16, 2, 3] {
+        for _ in 0..if key == 2 { 4 } else { 1 } {
+            texts.keyspace().merge(key.to_be_bytes(), vec![b'a'; 500_000]).unwrap();
+        }
+    }
+    assert!(matches!(texts.keyspace().insert("k", vec![0; 1_600_000]), Err(Error::ValueTooLong { .. })));
+    // Where their keys are in another order there is no way for them, and nothing has happened.
+    let turned =
+        Schema::<u16, Raw>::new().version(2).migrate_from(old(), |key, text| Ok(Some((9 - key, text))));
+    assert!(matches!(db.typed_with("texts", turned), Err(Error::ValueTooLong { .. })));
+    let longer = Schema::<u32, Raw>::new().version(2);
+    let texts =
+        db.typed_with("texts", longer.migrate_from(old(), |key, text| Ok(Some((key.into(), text))))).unwrap();
+    let lens =
+        [1u32, 2, 3].map(|key| texts.keyspace().get(key.to_be_bytes()).unwrap().map(|text| text.len()));
+    assert_eq!(lens, [Some(500_000), Some(2_000_000), Some(500_000)]);
+}
+
 #[test]
 fn records_keep_their_time_to_expire() {
     let db = open(&Arc::new(Simulated::new(1)));

@@ -142,10 +142,23 @@ fn a_database_that_is_read_only_is_read() {
     db.keyspace("empty").unwrap();
     db.keyspace("ships (migrating)").unwrap();
     db.close().unwrap();
-    let db = Database::builder().read_only(true).open(&path).unwrap();
+    let mut db = Database::builder().read_only(true).open(&path).unwrap();
     assert_eq!(db.typed::<String, u16>("ships").unwrap().get("fram").unwrap(), Some(1892));
     assert!(db.typed::<String, u16>("empty").unwrap().is_empty().unwrap());
     refused(db.typed::<String, u32>("ships"));
+    // With a copy that a crash has left, and without one.
+    for _ in 0..2 {
+        let new = sapwood_typed::Schema::<String, u32>::new().version(2);
+        let old = sapwood_typed::Schema::<String, u16>::new();
+        let new = new.migrate_from(old, |name, year| Ok(Some((name, u32::from(year)))));
+        let (found, expected) = refused(db.typed_with("ships", new));
+        assert!(found.starts_with("version 1") && expected.starts_with("version 2"), "{found}, {expected}");
+        if db.contains_keyspace("ships (migrating)") {
+            db.close().unwrap();
+            Database::open(&path).unwrap().drop_keyspace("ships (migrating)").unwrap();
+        }
+        db = Database::builder().read_only(true).open(&path).unwrap();
+    }
 }
 
 /// They could be written, and never read.
