@@ -213,6 +213,17 @@ impl Bytes {
         &self.path
     }
 
+    /// Takes all content out. The position stays.
+    pub fn clear(&mut self) -> io::Result<()> {
+        self.file.set_len(self.sealed.as_ref().map_or(0, |_| HEAD as u64))?;
+        self.len = 0;
+        if let Some(sealed) = &mut self.sealed {
+            sealed.content.clear();
+            (sealed.number, sealed.is_changed) = (None, false);
+        }
+        Ok(())
+    }
+
     pub fn sync(&mut self) -> io::Result<()> {
         self.flush()?;
         self.file.sync_all()

@@ -8,6 +8,8 @@
 //!    without a seek: one that was given up in its midst would be written behind its own beginning.
 //! 3. After a write that failed there is no other one, and no end, before a seek to where that began, or before it: openraft is told by
 //!    the next call, which may be given up as well.
+//! 4. A file that is being received is empty after a write that failed, and is written from its beginning: its sender begins there, and until then the
+//!    node's log wants the space on the same disk.
 
 use super::bytes::{Bytes, SnapshotKey};
 use crate::error::{Error, Result};
@@ -319,12 +321,14 @@ impl AsyncWrite for SnapshotFile {
         ready!(this.poll_here(context))?;
         this.check()?;
         let ahead = this.forget_read();
-        let (all, len) = (bytes.to_vec(), bytes.len());
+        let (all, len, is_received) = (bytes.to_vec(), bytes.len(), this.is_temporary);
         this.is_written = true;
         this.state.begin(move |bytes| {
             let there = if ahead > 0 { bytes.seek(SeekFrom::Current(-ahead)).map(|_| ()) } else { Ok(()) };
             let at = bytes.position();
-            Done::Written(at, there.and_then(|()| bytes.write_all(&all)))
+            let written = there.and_then(|()| bytes.write_all(&all));
+            let is_emptied = written.is_err() && is_received && bytes.clear().is_ok();
+            Done::Written(if is_emptied { 0 } else { at }, written)
         })?;
         Poll::Ready(Ok(len))
     }
@@ -338,7 +342,15 @@ impl AsyncWrite for SnapshotFile {
                 return Poll::Ready(Ok(()));
             }
             this.is_written = false;
-            this.state.begin(|bytes| Done::Flushed(bytes.flush()))?;
+            let is_received = this.is_temporary;
+            this.state.begin(move |bytes| {
+                let flushed = bytes.flush();
+                if flushed.is_err() && is_received {
+                    // If that fails, it is as long as it was, and is written from its beginning all the same.
+                    _ = bytes.clear();
+                }
+                Done::Flushed(flushed)
+            })?;
         }
     }
 
@@ -448,6 +460,39 @@ mod tests {
             file.flush().await.expect("flushes");
             assert_eq!(fs::metadata(file.path()).expect("is there").len(), 5 + 1_000_000, "{wakes}");
         }
+    }
+
+    /// What had been received of one for which the disk has no room kept that full.
+    #[tokio::test]
+    async fn a_received_file_whose_write_failed_is_empty() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let key = SnapshotKey::random().expect("random bytes");
+        let mut file = SnapshotFile::receive(dir.path(), 1, Some(&key)).expect("is created");
+        let len = || {
+            let mut files = fs::read_dir(dir.path()).expect("lists");
+            files.next().expect("one").expect("an entry").metadata().expect("it is there").len()
+        };
+        let empty = len();
+        let content: Vec<u8> = (0..300_000u32).map(|number| (number / 7) as u8).collect();
+        file.write_all(&content).await.expect("writes");
+        file.flush().await.expect("flushes");
+        assert!(len() > 300_000);
+        // Behind a hole it cannot be written.
+        file.seek(SeekFrom::Start(400_000)).await.expect("seeks");
+        file.write_all(b"more").await.expect("is taken");
+        assert!(file.flush().await.is_err());
+        assert_eq!(len(), empty);
+        for place in [400_000, 300_000, 1] {
+            file.seek(SeekFrom::Start(place)).await.expect("seeks");
+            assert!(file.write_all(b"more").await.is_err(), "{place}");
+        }
+        file.seek(SeekFrom::Start(0)).await.expect("seeks");
+        file.write_all(&content).await.expect("writes");
+        file.flush().await.expect("flushes");
+        let mut found = Vec::new();
+        file.seek(SeekFrom::Start(0)).await.expect("seeks");
+        file.read_to_end(&mut found).await.expect("reads");
+        assert!(found == content);
     }
 
     /// Whoever was told may have gone, and the next piece must not be written behind what is missing.

@@ -306,13 +306,14 @@ pub async fn remove(State(node): State<Arc<Node>>, Path(id): Path<u64>) -> Resul
     to_the_end(async move { change(&node, removal).await }).await
 }
 
-/// What openraft says of this node, of which cluster it is, and the last entry of its log.
+/// What openraft says of this node, of which cluster it is, the last entry of its log, and why it could not receive the last snapshot, if so.
 pub async fn status(State(node): State<Arc<Node>>) -> Result<Json<Value>, Failure> {
     let metrics = with_end(&node.raft.metrics());
     let mut status = serde_json::to_value(metrics).map_err(Failure::broken)?;
     status["cluster"] = node.network.identity.cluster().map(identity::text).into();
     let last = node.raft.data_metrics().borrow().last_log;
     status["last_log_id"] = serde_json::to_value(last).map_err(Failure::broken)?;
+    status["snapshot_not_received"] = node.receiving.failures().last.into();
     Ok(Json(status))
 }
 
@@ -335,6 +336,18 @@ pub async fn metrics(State(node): State<Arc<Node>>) -> Result<String, Failure> {
     };
     gauge("is_leader", "Whether the node is the leader.", is(ServerState::Leader));
     gauge("is_running", "Whether Raft runs: 0 after an error of the storage, or a panic.", is_running.into());
+    let failures = node.receiving.failures();
+    let can_receive = failures.last.is_none();
+    gauge(
+        "can_receive",
+        "Whether the node could write the last snapshot that it was sent; if not, /status says why.",
+        can_receive.into(),
+    );
+    gauge(
+        "receive_failures",
+        "Snapshots that the node could not write since it was started.",
+        failures.count,
+    );
     gauge("has_leader", "Whether the node knows a leader.", metrics.current_leader.is_some().into());
     gauge("term", "The term.", metrics.current_term);
     gauge("last_log_index", "The last entry of the log.", metrics.last_log_index.unwrap_or(0));

@@ -17,6 +17,7 @@ mod identity;
 mod network;
 mod node;
 mod peers;
+mod receiving;
 mod records;
 mod server;
 

@@ -5,6 +5,7 @@
 
 use crate::faults::Faults;
 use crate::identity::{self, Identity};
+use crate::receiving::Attempts;
 use openraft::error::{InstallSnapshotError, NetworkError, RPCError, RaftError, RemoteError, Unreachable};
 use openraft::network::{Backoff, RPCOption, RaftNetwork, RaftNetworkFactory};
 use openraft::raft::{
@@ -19,7 +20,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// Reaches the other nodes.
@@ -163,13 +164,21 @@ pub struct Peer {
     address: String,
     /// Whether it was used before. For each round of reads openraft makes another, and asks once by it.
     is_used: bool,
+    /// Snapshots that it could not receive.
+    attempts: Attempts,
 }
 
 impl RaftNetworkFactory<KvBatchConfig> for Network {
     type Network = Peer;
 
     async fn new_client(&mut self, target: u64, node: &BasicNode) -> Peer {
-        Peer { network: self.clone(), id: target, address: node.addr.clone(), is_used: false }
+        Peer {
+            network: self.clone(),
+            id: target,
+            address: node.addr.clone(),
+            is_used: false,
+            attempts: Attempts::default(),
+        }
     }
 }
 
@@ -249,7 +258,19 @@ impl RaftNetwork<KvBatchConfig> for Peer {
         request: InstallSnapshotRequest<KvBatchConfig>,
         option: RPCOption,
     ) -> Answer<InstallSnapshotResponse<u64>, InstallSnapshotError> {
-        self.call("/raft/snapshot", &request, option.hard_ttl()).await
+        if request.offset == 0 {
+            tokio::time::sleep(self.attempts.pause()).await;
+            self.attempts.note_begin(Instant::now());
+        }
+        let answer = self.call("/raft/snapshot", &request, option.hard_ttl()).await;
+        if let Err(RPCError::RemoteError(RemoteError { source: RaftError::Fatal(fatal), .. })) = &answer {
+            let pause = self.attempts.note_failure(Instant::now());
+            tracing::warn!(
+                "node {} cannot receive a snapshot, and is sent it again in {pause:?}: {fatal}",
+                self.id
+            );
+        }
+        answer
     }
 
     async fn vote(&mut self, request: VoteRequest<u64>, option: RPCOption) -> Answer<VoteResponse<u64>> {
@@ -415,7 +436,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_refused_at_once_is_asked_again_after_a_pause() {
         let (_db, network, listener, node) = network().await;
-        let peer = Peer { network, id: 2, address: node.addr, is_used: false };
+        let peer = Peer { network, id: 2, address: node.addr, is_used: false, attempts: Attempts::default() };
         let vote = VoteRequest::new(Vote::new(1, 1), None);
         let ask = async |answer: Option<&str>| {
             let answering = async {

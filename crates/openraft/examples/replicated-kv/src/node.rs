@@ -5,6 +5,7 @@ use crate::age::{Confirmed, Heard};
 use crate::faults::Faults;
 use crate::identity::Identity;
 use crate::network::Network;
+use crate::receiving::Receiving;
 use crate::records::{SCANS_MAX, SHARED_MAX};
 use anyhow::Context;
 use openraft::error::Fatal;
@@ -87,6 +88,8 @@ pub struct Node {
     pub confirmed: Confirmed,
     /// What the leader has said is committed, and when.
     pub heard: Heard,
+    /// Snapshots that could not be written here.
+    pub receiving: Receiving,
     /// Nodes that are being added by a request.
     pub adding: Mutex<BTreeSet<u64>>,
 }
@@ -166,6 +169,7 @@ impl Node {
             scans: Arc::new(Semaphore::new(SCANS_MAX)),
             confirmed,
             heard: Heard::default(),
+            receiving: Receiving::default(),
             adding: Mutex::default(),
         }))
     }

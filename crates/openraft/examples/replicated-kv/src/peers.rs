@@ -12,6 +12,7 @@ use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use openraft::error::{Fatal, RaftError};
 use openraft::raft::{AppendEntriesRequest, InstallSnapshotRequest, VoteRequest};
 use sapwood_openraft::KvBatchConfig;
 use serde::de::DeserializeOwned;
@@ -104,10 +105,88 @@ pub async fn append(State(node): State<Arc<Node>>, body: Bytes) -> Answer {
 
 pub async fn snapshot(State(node): State<Arc<Node>>, body: Bytes) -> Answer {
     let request: InstallSnapshotRequest<KvBatchConfig> = decode(body)?;
-    encode(&node.raft.install_snapshot(request).await)
+    let is_last = request.done;
+    let answer = node.raft.install_snapshot(request).await;
+    match &answer {
+        Ok(_) if is_last => node.receiving.note_whole(),
+        // Of a piece that cannot be written nobody else is told.
+        Err(RaftError::Fatal(Fatal::StorageError(error))) => node.receiving.note_failure(error),
+        _ => {}
+    }
+    encode(&answer)
 }
 
 pub async fn vote(State(node): State<Arc<Node>>, body: Bytes) -> Answer {
     let request: VoteRequest<u64> = decode(body)?;
     encode(&node.raft.vote(request).await)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Arguments;
+    use crate::cluster;
+    use clap::Parser;
+    use openraft::{CommittedLeaderId, LogId, SnapshotMeta, Vote};
+
+    /// Only the sender was told: an alarm for a full disk did not ring, while the whole was sent again and again.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_snapshot_that_cannot_be_written_is_told_here() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let key = dir.path().join("key");
+        std::fs::write(&key, "07".repeat(32)).expect("writes");
+        let arguments = [
+            ("--id", "3".to_owned()),
+            ("--listen", "127.0.0.1:1".to_owned()),
+            ("--dir", dir.path().join("node").display().to_string()),
+            ("--key-file", key.display().to_string()),
+        ];
+        let arguments = arguments.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
+        let arguments =
+            Arguments::try_parse_from(std::iter::once("sapwood-node".to_owned()).chain(arguments));
+        let node = Node::start(arguments.expect("they are right")).await.expect("starts");
+        let piece = |offset| InstallSnapshotRequest::<KvBatchConfig> {
+            vote: Vote::new_committed(1, 1),
+            meta: SnapshotMeta {
+                last_log_id: Some(LogId::new(CommittedLeaderId::new(1, 1), 9)),
+                last_membership: openraft::StoredMembership::default(),
+                snapshot_id: "9-1".into(),
+            },
+            offset,
+            data: vec![7; 1000],
+            done: false,
+        };
+        let send = async |offset| {
+            let body = postcard::to_allocvec(&piece(offset)).expect("is encoded");
+            let answer = snapshot(State(Arc::clone(&node)), body.into()).await.expect("an answer");
+            // A `Result` begins with its kind.
+            answer.first() == Some(&0)
+        };
+        let said = async || {
+            let status = cluster::status(State(Arc::clone(&node))).await.expect("it answers").0;
+            let metrics = cluster::metrics(State(Arc::clone(&node))).await.expect("it answers");
+            let metric = |name: &str| {
+                let line = metrics.lines().find(|line| line.starts_with(&format!("sapwood_raft_{name} ")));
+                line.and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+            };
+            let why = status["snapshot_not_received"].as_str().map(str::to_owned);
+            (why, metric("can_receive"), metric("receive_failures"), metric("is_running"))
+        };
+        assert!(send(0).await);
+        assert_eq!(said().await, (None, Some(1), Some(0), Some(1)));
+        // An encrypted file has no holes. The error of a write is told by the next call.
+        let mut is_refused = false;
+        for offset in [400_000, 401_000] {
+            is_refused |= !send(offset).await;
+        }
+        assert!(is_refused);
+        let (why, can_receive, failures, is_running) = said().await;
+        assert!(why.as_ref().is_some_and(|why| why.contains("hole")), "{why:?}");
+        assert_eq!((can_receive, failures, is_running), (Some(0), Some(1), Some(1)));
+        // From its beginning it is taken.
+        assert!(send(0).await && send(1000).await);
+        node.receiving.note_whole();
+        assert_eq!(said().await, (None, Some(1), Some(1), Some(1)));
+        node.raft.shutdown().await.expect("ends");
+    }
 }
