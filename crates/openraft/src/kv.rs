@@ -125,7 +125,8 @@ impl KvWrite {
 #[serde(deny_unknown_fields)]
 pub enum KvCondition {
     /// The record has this version; 0: there is none. No record ever has a version again, but absence comes back when a record is removed: so a command without an answer
-    /// may be repeated with a version, and not with 0 unless nobody removes the record.
+    /// may be repeated with a version of a record that it puts or deletes, which it takes away, and not with 0 unless nobody removes the record, nor with versions of records alone
+    /// that it only reads: they are the same when it has taken effect.
     Version {
         /// Its key.
         key: Bytes,

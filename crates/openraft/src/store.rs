@@ -236,8 +236,8 @@ impl Store {
     }
 
     /// Makes the group a cluster of one node, this one, with the state and the log that it has here; to be done before the group is opened.
-    /// For a restored backup, and for the last resort when most nodes are lost for good: of those that are left on the one whose log is the newest, by the greatest term
-    /// of its last entry, then by the greatest index. A longer one may lack what was acknowledged.
+    /// For a restored backup, and for the last resort when most nodes are lost for good: of those that are left on the one whose log is the newest. That is the one
+    /// whose last entry's `LogId` is the greatest, as openraft compares them: by the term, then by the `node_id` of its leader, since a term may have two, then by the index. A longer log may lack what was acknowledged.
     ///
     /// It appends a membership as if a leader had, in a new term. All entries of the log are kept and will be committed, also those of which
     /// it is not known whether they were: a majority that is lost may have acknowledged them. What only the lost nodes had is lost. No node of the

@@ -90,7 +90,7 @@ struct Arguments {
     #[arg(long)]
     backups: Option<PathBuf>,
     /// Makes a cluster of this node alone, of the state in its directory: after a restored backup, or when most nodes are lost
-    /// for good. Nodes of the old cluster must never come back.
+    /// for good, on the one with the newest log (docs/replication.md says which that is). Nodes of the old cluster must never come back.
     #[arg(long)]
     force_new_cluster: bool,
     /// For tests: `POST /faults` says which messages are lost.

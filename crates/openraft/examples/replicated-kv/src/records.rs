@@ -13,13 +13,14 @@
 //!
 //! | status | what happened |
 //! |---|---|
-//! | 200 | it took effect, and is durable on a majority; its version is in `sapwood-version` |
-//! | 400, 401, 412, 413 | nothing: it cannot be, may not be, its condition does not hold, it is too large |
+//! | 200 of `PUT`, `DELETE` | it took effect, and is durable on a majority; its version is in `sapwood-version` |
+//! | 200 of `POST /commands` | what the `KvAnswer` says, as JSON: `Done`, with the version, is as above; **`Outdated` and `Refused`: nothing**, a condition does not hold |
+//! | 400, 401, 412, 413 | nothing: it cannot be, may not be, the condition of a `PUT` or `DELETE` does not hold, it is too large |
 //! | 404, 405, 414, 415, 422 | nothing: there is no such address (a key is not empty), it is asked in another way, it is too long; the body is not said to be JSON, it is no command |
 //! | 307, 421 | nothing: another node is the leader; or no leader is known, try again |
 //! | 408, 429 | nothing: its body came too slowly; there are too many at once, also of connections or long answers: try again |
 //! | 500 | nothing: this node has stopped |
-//! | 503, 504 | **unknown**: it may have happened, or may still. Repeat it only with a condition on a version that was read, other than 0 |
+//! | 503, 504 | **unknown**: it may have happened, or may still. Repeat it only with a condition on the version that was read, other than 0, of a record that it writes |
 
 use crate::age::is_of_leader;
 use crate::node::{Node, end};
