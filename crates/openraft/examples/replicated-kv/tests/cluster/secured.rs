@@ -1,6 +1,6 @@
 //! TLS and the token.
 
-use crate::nodes::{Nodes, until};
+use crate::nodes::{Nodes, PATIENCE, until};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use reqwest::{Certificate, Client, StatusCode};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
@@ -144,7 +144,7 @@ fn a_part_of_what_tls_needs_starts_no_node() {
         let ended = loop {
             match running.0[0].try_wait().expect("it is a child") {
                 Some(ended) => break ended,
-                None if begin.elapsed().as_secs() > 10 => panic!("it runs with {option} alone"),
+                None if begin.elapsed() > PATIENCE => panic!("it runs with {option} alone"),
                 None => std::thread::sleep(std::time::Duration::from_millis(20)),
             }
         };
