@@ -62,7 +62,8 @@ pub trait DatabaseExt {
     ///
     /// # Errors
     /// As [`typed`](Self::typed), and as [`Database::keyspace_with`]; [`Error::Schema`] also if it is to be migrated, and the database is read only; while migrating [`Error::Decode`], those of the function that changes
-    /// the records, and [`Error::Encode`] if two of them get the same key. That function must not wait for another thread that migrates, or opens a keyspace of this name.
+    /// the records, [`Error::Encode`] if two of them get the same key, and [`Error::ValueTooLong`] of a value that is longer than a commit takes (it was merged, or
+    /// committed with more memory) if its key does not stay behind those before it, or records expire. That function must not wait for another thread that migrates, or opens a keyspace of this name.
     /// Not to be called within [`Database::transact`]: a migration commits, and would wait for the turn of a transaction that waits for it.
     fn typed_with<K: TypedKey, V: TypedValue>(
         &self,

@@ -142,22 +142,26 @@ fn a_database_that_is_read_only_is_read() {
     db.keyspace("empty").unwrap();
     db.keyspace("ships (migrating)").unwrap();
     db.close().unwrap();
-    let mut db = Database::builder().read_only(true).open(&path).unwrap();
+    let db = Database::builder().read_only(true).open(&path).unwrap();
     assert_eq!(db.typed::<String, u16>("ships").unwrap().get("fram").unwrap(), Some(1892));
     assert!(db.typed::<String, u16>("empty").unwrap().is_empty().unwrap());
     refused(db.typed::<String, u32>("ships"));
+    db.close().unwrap();
     // With a copy that a crash has left, and without one.
-    for _ in 0..2 {
-        let new = sapwood_typed::Schema::<String, u32>::new().version(2);
-        let old = sapwood_typed::Schema::<String, u16>::new();
-        let new = new.migrate_from(old, |name, year| Ok(Some((name, u32::from(year)))));
-        let (found, expected) = refused(db.typed_with("ships", new));
-        assert!(found.starts_with("version 1") && expected.starts_with("version 2"), "{found}, {expected}");
-        if db.contains_keyspace("ships (migrating)") {
-            db.close().unwrap();
+    for has_copy in [true, false] {
+        if !has_copy {
             Database::open(&path).unwrap().drop_keyspace("ships (migrating)").unwrap();
         }
-        db = Database::builder().read_only(true).open(&path).unwrap();
+        for builder in [Database::builder().read_only(true), Database::builder().follow(true)] {
+            let db = builder.open(&path).unwrap();
+            let new = sapwood_typed::Schema::<String, u32>::new().version(2);
+            let old = sapwood_typed::Schema::<String, u16>::new();
+            let new = new.migrate_from(old, |name, year| Ok(Some((name, u32::from(year)))));
+            let (found, expected) = refused(db.typed_with("ships", new));
+            assert!(found.starts_with("version 1") && expected.starts_with("version 2"), "{found}, {expected}");
+            assert_eq!(db.contains_keyspace("ships (migrating)"), has_copy);
+            db.close().unwrap();
+        }
     }
 }
 
