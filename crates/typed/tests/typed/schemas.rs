@@ -158,7 +158,10 @@ fn a_database_that_is_read_only_is_read() {
             let old = sapwood_typed::Schema::<String, u16>::new();
             let new = new.migrate_from(old, |name, year| Ok(Some((name, u32::from(year)))));
             let (found, expected) = refused(db.typed_with("ships", new));
-            assert!(found.starts_with("version 1") && expected.starts_with("version 2"), "{found}, {expected}");
+            assert!(
+                found.starts_with("version 1") && expected.starts_with("version 2"),
+                "{found}, {expected}"
+            );
             assert_eq!(db.contains_keyspace("ships (migrating)"), has_copy);
             db.close().unwrap();
         }
