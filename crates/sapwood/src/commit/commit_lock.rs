@@ -2,7 +2,8 @@
 //!
 //! A thread that finds the lock free takes it, whoever waits: to wake a thread takes longer than such a commit, and if each left
 //! the lock to the first that waits, no thread would commit until that is awake. But after each [`HANDED_ON_AFTER`] the lock is
-//! handed to the thread that has waited longest, so that no thread waits for ever.
+//! handed to the thread that has waited longest, so that no thread waits for ever. That time begins when the thread is awake: else
+//! one that takes longer to wake up hands it on at once, and each commit waits for a thread to wake up.
 //!
 //! ```text
 //! lock ──(free, or free again soon)───────────────────────────────▶ holds it
@@ -100,6 +101,8 @@ impl CommitLock {
         drop(waiting);
         loop {
             if waiter.has_lock.load(SeqCst) {
+                // From now on: until this thread was awake, none has committed.
+                self.waiting.lock().handed_on = Some(Instant::now());
                 return;
             }
             if self.take() || (0..LOOKS).any(|_| self.look()) {
@@ -232,6 +235,37 @@ mod tests {
             }
             // In a debug build it looks again after two minutes, to be reported.
             assert!(began.elapsed() < Duration::from_secs(100), "it was not handed the lock");
+        });
+    }
+
+    /// Waking up takes long where threads are many. One that was handed the lock before that handed it on after a single commit, as
+    /// did the next, and 500 threads of transactions made 500 commits a second.
+    #[test]
+    fn a_thread_has_the_lock_from_when_it_is_awake() {
+        let lock = CommitLock::default();
+        std::thread::scope(|scope| {
+            let held = lock.lock();
+            let handed_to = scope.spawn(|| {
+                let _held = lock.lock();
+                lock.waiting.lock().handed_on
+            });
+            while lock.waiting.lock().threads.is_empty() {
+                std::thread::yield_now();
+            }
+            // As it is handed on, and then the thread takes its time.
+            let mut waiting = lock.waiting.lock();
+            let first = waiting.threads.pop_front().unwrap();
+            lock.count.fetch_sub(1, SeqCst);
+            let handed = Instant::now();
+            waiting.handed_on = Some(handed);
+            drop(waiting);
+            while Instant::now() == handed {}
+            first.has_lock.store(true, SeqCst);
+            first.thread.unpark();
+            let had = handed_to.join().unwrap();
+            // It was free again by now.
+            std::mem::forget(held);
+            assert!(had > Some(handed), "{had:?}, {handed:?}");
         });
     }
 
