@@ -49,6 +49,7 @@ pub fn text(stats: &Stats) -> String {
         ("cache", memory.cache),
         ("records", memory.records),
         ("mapping_table", memory.mapping_table),
+        ("keyspaces", memory.keyspaces),
         ("log_areas", memory.log_areas),
         ("buffers", memory.buffers),
     ] {

@@ -103,6 +103,8 @@ pub struct MemoryStats {
     pub records: u64,
     /// The mapping table.
     pub mapping_table: u64,
+    /// Names and options of the keyspaces, some 300 bytes each.
+    pub keyspaces: u64,
     /// Log areas: their runs, fences and maplets.
     pub log_areas: u64,
     /// Write buffers, while something is being written, and idle read buffers.
@@ -328,6 +330,7 @@ pub fn of(engine: &Engine) -> Stats {
             cache: nodes_cached,
             records: records_cached,
             mapping_table: version.table.memory() as u64,
+            keyspaces: version.keyspaces_memory() as u64,
             log_areas: version.logs.memory() as u64,
             buffers: (engine.memory.write_buffers() + engine.pager.reader.buffers().idle_bytes()) as u64,
         },
@@ -431,13 +434,14 @@ impl std::fmt::Display for Stats {
         )?;
         writeln!(
             f,
-            "memory   {} budget: queues {}, spare {}, cached nodes {}, record cache {}, mapping table {}, log areas {}, buffers {}",
+            "memory   {} budget: queues {}, spare {}, cached nodes {}, record cache {}, mapping table {}, keyspaces {}, log areas {}, buffers {}",
             Size(memory.budget),
             Size(memory.queues),
             Size(memory.spare),
             Size(memory.cache),
             Size(memory.records),
             Size(memory.mapping_table),
+            Size(memory.keyspaces),
             Size(memory.log_areas),
             Size(memory.buffers)
         )?;

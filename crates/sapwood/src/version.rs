@@ -83,11 +83,25 @@ impl Tree {
         }
     }
 
+    /// Bytes of memory taken: its place in [`Trees`] and in the list of names, and what it points to.
+    pub fn memory(&self) -> usize {
+        let pointed_to =
+            [self.name.len(), self.metadata.as_ref().map_or(0, |bytes| bytes.len()), size_of::<Compressor>()];
+        size_of::<(KeyspaceId, Self)>()
+            + NAMED
+            + pointed_to.iter().map(|bytes| bytes + ALLOCATION).sum::<usize>()
+    }
+
     /// Average bytes of a record in a leaf; 0 while there are no records.
     pub fn record_bytes(&self) -> u64 {
         self.bytes.checked_div(self.len).unwrap_or(0)
     }
 }
+
+/// Memory that a keyspace takes in the list of names, in bytes: a slot of 24 in a hash table that is half to all full.
+const NAMED: usize = 36;
+/// Memory of an allocation beside what it is for, in bytes: two counters, and what the allocator adds and rounds up.
+const ALLOCATION: usize = 28;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -301,6 +315,11 @@ impl Version {
         }
         self.last_keyspace = edit.last_keyspace.unwrap_or(0).max(self.last_keyspace);
         Ok(())
+    }
+
+    /// Bytes of memory of the keyspaces' names and options, whatever they have.
+    pub fn keyspaces_memory(&self) -> usize {
+        self.trees.memory() + self.dropped.memory()
     }
 
     /// How the values of a keyspace are merged, if they are.

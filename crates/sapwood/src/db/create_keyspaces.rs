@@ -252,6 +252,7 @@ impl Creation {
             let compressions = trees.iter().filter_map(|(id, _)| self.compression_of(*id, None)).collect();
             publish_listed(engine, Edit { trees, compressions, ..Edit::default() }, listed)?;
             self.ids.write().all.extend(made);
+            engine.memory.balance_memory();
         }
         Ok(())
     }

@@ -44,6 +44,7 @@ impl Creation {
         let operator = options.merging().map_or(0, |merging| merging.name().len());
         publish_listed(engine, edit, (name.len() + operator + TREE_LISTED) as u64 + OPTIONS_LISTED)?;
         self.remember(Arc::clone(&name), id);
+        engine.memory.balance_memory();
         Ok((id, name))
     }
 }

@@ -123,7 +123,7 @@ impl Shares {
     fn others(&self, version: &Version, is_at_work: bool) -> u64 {
         let logs = version.logs.memory() + if is_at_work { version.logs.unshared() } else { 0 };
         let kept = self.read_buffers + self.spare_frames();
-        (version.table.memory() + logs + kept) as u64 + self.uncounted()
+        (version.table.memory() + version.keyspaces_memory() + logs + kept) as u64 + self.uncounted()
     }
 
     /// The cache's capacity, given a version's tables, `queues` bytes of queues, and `work` bytes of work.

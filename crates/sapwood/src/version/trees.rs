@@ -1,7 +1,9 @@
 //! The trees of a version, by keyspace.
 //!
-//! Invariant: a table is a value: changing a clone leaves the original as it was. What is copied is one chunk and a list
-//! of the others, so that a change costs nearly the same with a hundred thousand keyspaces as with ten.
+//! Invariants:
+//! 1. A table is a value: changing a clone leaves the original as it was. What is copied is one chunk and a list
+//!    of the others, so that a change costs nearly the same with a hundred thousand keyspaces as with ten.
+//! 2. `bytes` is the sum of what the trees take.
 
 use crate::operation::KeyspaceId;
 use crate::version::Tree;
@@ -12,6 +14,8 @@ use std::sync::Arc;
 /// chunks.
 const CHUNK: u32 = 256;
 type Chunk = Vec<(KeyspaceId, Tree)>;
+/// Memory of a chunk beside its trees, in bytes: its place in the map, and two headers of allocations.
+const CHUNK_OVERHEAD: usize = 100;
 
 /// Keyspace → tree, in the order of ids.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -19,6 +23,8 @@ pub(crate) struct Trees {
     /// By id / [`CHUNK`]; none is empty.
     chunks: BTreeMap<u32, Arc<Chunk>>,
     len: usize,
+    /// Memory of the trees, in bytes.
+    bytes: usize,
 }
 
 impl Trees {
@@ -30,8 +36,9 @@ impl Trees {
     /// Inserts a tree, or replaces the one of this id.
     pub fn insert(&mut self, id: KeyspaceId, tree: Tree) {
         let chunk = Arc::make_mut(self.chunks.entry(id.0 / CHUNK).or_default());
+        self.bytes += tree.memory();
         match chunk.binary_search_by_key(&id, |(id, _)| *id) {
-            Ok(at) => chunk[at].1 = tree,
+            Ok(at) => self.bytes -= std::mem::replace(&mut chunk[at].1, tree).memory(),
             Err(at) => {
                 chunk.insert(at, (id, tree));
                 self.len += 1;
@@ -48,7 +55,13 @@ impl Trees {
             self.chunks.remove(&(id.0 / CHUNK));
         }
         self.len -= 1;
+        self.bytes -= tree.memory();
         Some(tree)
+    }
+
+    /// Bytes of memory taken.
+    pub fn memory(&self) -> usize {
+        self.bytes + self.chunks.len() * CHUNK_OVERHEAD
     }
 
     pub fn len(&self) -> usize {
@@ -115,6 +128,7 @@ mod tests {
             }
             for (trees, model) in kept.into_iter().chain([(trees, model)]) {
                 prop_assert_eq!(trees.len(), model.len());
+                prop_assert_eq!(trees.bytes, model.values().map(Tree::memory).sum::<usize>());
                 prop_assert!(trees.iter().eq(model.iter().map(|(id, tree)| (*id, tree))));
                 prop_assert!(trees.each_once().eq(model.clone()));
                 let from = model.range(KeyspaceId(first)..).map(|(id, tree)| (*id, tree));
