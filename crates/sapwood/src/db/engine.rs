@@ -219,3 +219,16 @@ impl Engine {
         self.health.is_closed() || (!self.health.is_read_only() && !self.commits.has_log())
     }
 }
+
+/// A volume may be opened again by its caller, so that what this database has opened there and not yet closed is closed with it: also
+/// after an opening that failed.
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // In a child, files and locks are the parent's.
+        if !self.health.is_forked() {
+            self.space.reserve.close();
+            // What counts was synced.
+            let _ = self.volume.close(self.data);
+        }
+    }
+}

@@ -261,8 +261,8 @@ impl Builder {
     }
 
     /// Opens the database read-only beside the process that writes it, if there is one: a *follower*. It sees what is durable, as of
-    /// [`Database::refresh`](crate::Database::refresh), which opening does for the first time. Any number of processes can follow a database. No writer waits for
-    /// them, and none is kept from opening it.
+    /// [`Database::refresh`](crate::Database::refresh), which opening does for the first time; where files cannot be mapped into memory, what was durable at the writer's last flush. Any number of
+    /// processes can follow a database. No writer waits for them, and none is kept from opening it.
     ///
     /// A follower that may write to the directory registers there. The writer then keeps what the follower's
     /// snapshots and iterators can read, for as long as the follower is heard of ([`Builder::follower_lease`]) and the disk is not full.

@@ -9,6 +9,7 @@ mod locked;
 mod moved;
 #[cfg(unix)]
 mod refused;
+mod same_volume;
 mod words;
 
 use sapwood::{Builder, Compression, Database, Durability, Keyspace, Result};
