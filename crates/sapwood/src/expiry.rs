@@ -131,21 +131,23 @@ pub(crate) struct StoredValues {
     clock: Option<Arc<Clock>>,
     /// Set if operands are merged into values.
     merging: Option<Merging>,
+    /// Set if what has not expired is read as it is stored.
+    as_stored: bool,
 }
 
 impl StoredValues {
     pub fn new(expire: bool, clock: &Arc<Clock>, merging: Option<Merging>) -> Self {
-        Self { clock: expire.then(|| Arc::clone(clock)), merging }
+        Self { clock: expire.then(|| Arc::clone(clock)), merging, as_stored: false }
     }
 
-    /// For one who takes values as they are stored.
-    pub fn as_stored() -> Self {
-        Self { clock: None, merging: None }
+    /// For one who takes values as they are stored, without expired ones.
+    pub fn as_stored(&self) -> Self {
+        Self { clock: self.clock.clone(), merging: None, as_stored: true }
     }
 
     /// For one who asks for keys alone: what is stored matters only where it may have expired.
     pub fn of_keys(&self) -> Self {
-        Self { clock: self.clock.clone(), merging: None }
+        Self { clock: self.clock.clone(), merging: None, as_stored: false }
     }
 
     /// Whether values are stored as they are.
@@ -209,6 +211,7 @@ impl StoredValues {
         let Some(clock) = &self.clock else { return Ok(Some(stored)) };
         let (stamp, value) = split(stored).ok_or_else(|| no_stamp(stored))?;
         // Most live for long, or for ever: then the clock need not be asked.
+        let value = if self.as_stored { stored } else { value };
         Ok((stamp == 0 || stamp > clock.now()).then_some(value))
     }
 

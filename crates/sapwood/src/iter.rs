@@ -9,6 +9,7 @@
 //!    and its bounds only, and its next step begins with a search for that place.
 //! 5. What is passed over without a look holds no record for this snapshot.
 
+mod expired;
 mod merge;
 mod queued;
 #[cfg(feature = "async")]
@@ -26,6 +27,7 @@ use crate::operation::{KeyspaceId, SeqNo};
 use crate::tree::range::{Direction, Leaves};
 use crate::value::{Key, Value, unpinned};
 use bytes::Bytes;
+use expired::ExpiredRun;
 use merge::{Merge, MergeSpec};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -160,9 +162,9 @@ impl Range {
         self
     }
 
-    /// The same with values as they are stored, also expired ones.
+    /// The same with values as they are stored.
     pub(crate) fn with_stored_values(mut self) -> Self {
-        self.values = StoredValues::as_stored();
+        self.values = self.values.as_stored();
         self
     }
 
@@ -288,7 +290,7 @@ impl Range {
 
     /// The next record that needs no comparison and has not expired, in a keyspace whose records may.
     #[inline(never)]
-    fn next_alive(&mut self, direction: Direction) -> Option<Result<(Key, Value)>> {
+    fn next_alive(&mut self, direction: Direction, run: &mut ExpiredRun) -> Option<Result<(Key, Value)>> {
         loop {
             let (end, other) = match direction {
                 Direction::Up => (&mut self.front, &self.back),
@@ -297,8 +299,11 @@ impl Range {
             let (Some(merge), None) = (end, other) else { return None };
             let (key, stored) = merge.next_free()?;
             match self.values.read(&key, Value(stored)) {
-                Ok(Some(value)) => return Some(Ok((Value(key), value))),
-                Ok(None) => {}
+                Ok(Some(value)) => {
+                    self.end_expired(direction, run);
+                    return Some(Ok((Value(key), value)));
+                }
+                Ok(None) => self.pass_expired(direction, run, key),
                 Err(error @ Error::MergeFailed { .. }) => return Some(Err(error)),
                 Err(error) => return Some(Err(self.end_with(error))),
             }
@@ -384,12 +389,16 @@ impl Range {
         if self.over {
             return None;
         }
+        let mut run = self.expired_run(direction);
         if !self.values.are_plain()
-            && let Some(alive) = self.next_alive(direction)
+            && let Some(alive) = self.next_alive(direction, &mut run)
         {
             return Some(alive);
         }
         let end = loop {
+            if self.over {
+                break None;
+            }
             let began = self.current.pager.latencies.begin(Timed::ScanStep);
             let step = self.step(direction);
             self.current.pager.latencies.end(Timed::ScanStep, began);
@@ -399,13 +408,16 @@ impl Range {
                 Err(error) => break Some(Err(error)),
             };
             match self.values.read(&key, Value(stored)) {
-                Ok(Some(value)) => return Some(Ok((Value(key), value))),
-                // It has expired.
-                Ok(None) => {}
+                Ok(Some(value)) => {
+                    self.end_expired(direction, &mut run);
+                    return Some(Ok((Value(key), value)));
+                }
+                Ok(None) => self.pass_expired(direction, &mut run, key),
                 Err(error @ Error::MergeFailed { .. }) => return Some(Err(error)),
                 Err(error) => break Some(Err(error)),
             }
         };
+        self.end_expired(direction, &mut run);
         self.over = true;
         self.lent = Default::default();
         self.front = None;

@@ -1,4 +1,4 @@
-//! Ranges of keys that are known to have no record, whatever tombstones and removed records lie in them. A scan that
+//! Ranges of keys that are known to have no record, whatever tombstones, removed and expired records lie in them. A scan that
 //! has crossed many of these notes the range; later scans go around it. This is what keeps a queue on top of the store
 //! fast: each `first()` would have to pass over all that was consumed before.
 //!
@@ -8,7 +8,7 @@
 //!                    new                                      an insertion cuts it in two
 //! ```
 //! A range is valid for readers that came at its sequence number or later. For those, everything that was in it then
-//! is removed, and whatever was inserted since has cut the range before it became visible.
+//! is removed or has expired, and whatever was inserted since has cut the range before it became visible.
 //!
 //! Invariants:
 //! 1. Ranges do not overlap, nor touch one another.

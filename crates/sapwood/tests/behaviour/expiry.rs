@@ -4,7 +4,7 @@
 use psync::{Simulated, Volume};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use sapwood::{Builder, Compression, Database, Error, Expiry, Keyspace, KeyspaceOptions, Value};
+use sapwood::{Builder, Compression, Database, Error, Expiry, Keyspace, KeyspaceOptions, Snapshot, Value};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -563,6 +563,8 @@ fn it_is_a_map_whose_entries_expire() {
         let mut keyspace = db.keyspace_with("main", expiring()).expect("a keyspace");
         let space = [200, 4000, 40_000u32][seed as usize % 3];
         let mut model = Model::new();
+        // A moment that a snapshot has: what has expired since is not there for it either.
+        let mut before: Option<(Snapshot, Model)> = None;
         for round in 0..60 {
             let mut batch = db.batch();
             for _ in 0..rng.random_range(1..800) {
@@ -587,10 +589,14 @@ fn it_is_a_map_whose_entries_expire() {
             batch.commit().expect("commits");
             time.pass(rng.random_range(0..400));
             model.retain(|_, (_, expires)| expires.is_none_or(|expires| expires > time.now()));
+            if let Some((_, model)) = &mut before {
+                model.retain(|_, (_, expires)| expires.is_none_or(|expires| expires > time.now()));
+            }
             match rng.random_range(0..12) {
                 0..5 => db.flush().expect("flushes"),
                 5 => db.compact().expect("compacts"),
                 6 => {
+                    before = None;
                     drop(keyspace);
                     db.close().expect("closes");
                     db = time.open(&volume);
@@ -622,6 +628,27 @@ fn it_is_a_map_whose_entries_expire() {
                 found.eq(expected((Bound::Included(from), Bound::Unbounded)).into_iter().rev()),
                 "{story}"
             );
+            // From both ends, to where they meet.
+            let mut ends = (Vec::new(), Vec::new(), keyspace.iter().map(of));
+            loop {
+                let next = if rng.random() {
+                    ends.2.next().map(|record| ends.0.push(record))
+                } else {
+                    ends.2.next_back().map(|record| ends.1.push(record))
+                };
+                if next.is_none() {
+                    break;
+                }
+            }
+            ends.1.reverse();
+            assert_eq!([ends.0, ends.1].concat(), expected(all), "{story}");
+            if let Some((snapshot, model)) = &before {
+                let found = snapshot.iter(&keyspace).map(of);
+                assert!(found.eq(model.iter().map(|(key, (value, _))| (*key, *value))), "{story}");
+            }
+            if round % 8 == 0 {
+                before = Some((db.snapshot(), model.clone()));
+            }
             for _ in 0..20 {
                 let key = rng.random_range(0..space);
                 let found = keyspace
@@ -636,6 +663,7 @@ fn it_is_a_map_whose_entries_expire() {
                 assert_eq!(expires, of_model, "{story}, {key}");
             }
         }
+        drop(before);
         db.check().expect("sound");
         // In the end all of it goes, but for what stays.
         time.pass(1 << 40);
