@@ -11,9 +11,9 @@ use crate::error::{Error, Findings, Result};
 use crate::operation::KeyspaceId;
 use crate::storage::compressed::fill;
 use crate::storage::node::{Node, NodeId, PIECE};
-use crate::version::Version;
 use crate::version::current::Current;
 use crate::version::manifest::{self, Manifest};
+use crate::version::{Tree, Version};
 use crate::wal;
 use crate::wal::Record;
 use bytes::Bytes;
@@ -155,24 +155,60 @@ impl Check<'_> {
 
     fn trees(&mut self) {
         let version = self.version;
+        let most = self.engine.pager.pio_max();
+        // Those of one leaf are read together: there may be a hundred thousand.
+        let mut small = Vec::new();
         for (keyspace, tree) in version.trees.iter().chain(version.dropped.iter()) {
-            let before = (self.checked.records, self.leaf_bytes, self.found.count());
-            if let Some(root) = tree.root {
-                for node in self.read(&[root], tree.height > 0).into_iter().flatten() {
-                    self.subtree(keyspace, tree.height, node, (None, None));
+            match tree.root {
+                Some(root) if tree.height == 0 => small.push((keyspace, tree, root)),
+                Some(root) => {
+                    let node = self.read(&[root], true).into_iter().flatten().next();
+                    self.tree(keyspace, tree, node);
                 }
+                None => self.tree(keyspace, tree, None),
             }
-            const RECORDS: &str = "number of records";
-            let totals = [
-                (RECORDS, tree.len, self.checked.records - before.0),
-                ("bytes of the leaves", tree.bytes, self.leaf_bytes - before.1),
-            ];
-            let is_whole = self.found.count() == before.2;
-            for (what, expected, found) in totals {
-                let is_exact = what != RECORDS || !tree.is_estimated;
-                if found != expected && is_exact && is_whole {
-                    self.wrong(format!("{what} in keyspace {:?}", tree.name), expected, found);
-                }
+            if small.len() == most {
+                self.small_trees(&small);
+                small.clear();
+            }
+        }
+        self.small_trees(&small);
+    }
+
+    /// Trees of one leaf.
+    fn small_trees(&mut self, mut trees: &[(KeyspaceId, &Tree, NodeId)]) {
+        while !trees.is_empty() {
+            let len = |id| self.version.table.address(id).map_or(0, |at| at.len() as usize);
+            let (group, later) =
+                trees.split_at(self.engine.pager.reader.fits(trees.iter().map(|it| len(it.2))));
+            trees = later;
+            let roots: Vec<_> = group.iter().map(|(_, _, root)| *root).collect();
+            let nodes = self.read(&roots, false);
+            for ((keyspace, tree, _), node) in group.iter().zip(nodes) {
+                self.tree(*keyspace, tree, node);
+            }
+        }
+    }
+
+    /// `root`: its root, if it has one that can be read.
+    fn tree(&mut self, keyspace: KeyspaceId, tree: &Tree, root: Option<Node>) {
+        const RECORDS: &str = "number of records";
+        if tree.root.is_some() && root.is_none() {
+            return;
+        }
+        let before = (self.checked.records, self.leaf_bytes, self.found.count());
+        if let Some(root) = root {
+            self.subtree(keyspace, tree.height, root, (None, None));
+        }
+        let totals = [
+            (RECORDS, tree.len, self.checked.records - before.0),
+            ("bytes of the leaves", tree.bytes, self.leaf_bytes - before.1),
+        ];
+        let is_whole = self.found.count() == before.2;
+        for (what, expected, found) in totals {
+            let is_exact = what != RECORDS || !tree.is_estimated;
+            if found != expected && is_exact && is_whole {
+                self.wrong(format!("{what} in keyspace {:?}", tree.name), expected, found);
             }
         }
     }

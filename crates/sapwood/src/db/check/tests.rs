@@ -8,6 +8,7 @@ use crate::log_area::{DeltaRun, Fences, LogArea, Size};
 use crate::operation::KeyspaceId;
 use crate::storage::mapping_table::Address;
 use crate::storage::node::NodeId;
+use crate::version::Tree;
 use crate::{Compression, Database, Durability, EncryptionKey, Error, Keyspace};
 use parking_lot::Mutex;
 use psync::{Access, Fault, FileId, Filter, OperationKind, PassThrough, Read, Repeat, Simulated, Volume};
@@ -175,6 +176,46 @@ impl PassThrough for AtRead {
         }
         self.inner().read(set)
     }
+}
+
+/// Trees of one leaf were read one by one.
+#[test]
+fn trees_of_one_leaf_are_read_together() {
+    const COUNT: u32 = 1000;
+    let (volume, db, large) = opened();
+    large.ingest((0..5000u32).map(|number| (number.to_be_bytes(), [7; 100]))).unwrap();
+    let names = (0..COUNT).map(|number| format!("keyspace {number}"));
+    let keyspaces = db.create_keyspaces(names).unwrap();
+    let mut batch = db.batch();
+    keyspaces.iter().for_each(|keyspace| _ = batch.insert(keyspace, "key", "value"));
+    batch.commit().unwrap();
+    db.flush().unwrap();
+    let pager = &db.handle.engine.pager;
+    let sets = || pager.reader.counters.total(|counters| &counters.sets);
+    let before = sets();
+    let checked = db.check().unwrap();
+    let sets = sets() - before;
+    assert_eq!((checked.keyspaces, checked.records), (u64::from(COUNT) + 1, u64::from(COUNT) + 5000));
+    let most = u64::from(COUNT) / pager.pio_max() as u64 + 100;
+    assert!(sets < most, "{sets} sets of reads, at most {most} are enough");
+    // Each of those that are damaged is told, and nothing of those that were read with it.
+    let damaged = [3, 500, 501, 999].map(|number| &keyspaces[number]);
+    for keyspace in damaged {
+        assert_eq!(damage_nodes(&db, &volume, (keyspace.id(), 0), 1), 1);
+    }
+    // A wrong count among them is told as well.
+    let engine = &db.handle.engine;
+    let mut version = (*engine.state.load().version).clone();
+    let wrong = keyspaces[502].id();
+    let tree = version.trees.get(&wrong).unwrap().clone();
+    version.trees.insert(wrong, Tree { len: 2, ..tree });
+    let version = Arc::new(version);
+    engine.state.replace(|state| State { version: Arc::clone(&version), ..State::clone(state) });
+    let Err(Error::Damaged { damage, .. }) = db.check() else { panic!("damage is told") };
+    let told: Vec<_> = damage.iter().map(ToString::to_string).collect();
+    assert_eq!(told.len(), damaged.len() + 1, "{told:?}");
+    let of = |what: &str| told.iter().filter(|text| text.contains(what)).count();
+    assert_eq!(of("number of records in keyspace \"keyspace 502\""), 1, "{told:?}");
 }
 
 /// It went on, and took the manifest and log of whoever had opened the database since for its own.
