@@ -398,6 +398,11 @@ impl Opq {
         first.is_some_and(|first| first.key().0 == keyspace) || self.range_removals.reach(keyspace, key)
     }
 
+    /// The first keyspace from this one on that has changes other than removed ranges.
+    pub fn next_keyspace(&self, from: KeyspaceId) -> Option<KeyspaceId> {
+        self.entries.at_or_after((from, &[], SeqNo::MAX)).map(|first| first.key().0)
+    }
+
     /// How far a reader at `seq` may go upwards without meeting a value, in a few steps. There may be removals.
     pub fn past_tombstones(&self, keyspace: KeyspaceId, from: Bound<&[u8]>, seq: SeqNo) -> EmptyUntil {
         onward(self.entries.past_tombstones(begin_of(keyspace, from), seq), keyspace)

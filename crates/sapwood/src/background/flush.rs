@@ -10,7 +10,7 @@
 //!                       └ any other error in applying the queue, or in writing: poison
 //! ```
 //! This module begins and ends a flush; [`crate::background::pick`] says which step comes between, and [`run`] does it.
-//! [`batches`] applies a queue to the trees. [`append_ahead`] applies part of the next queue beside the end of a flush;
+//! [`batches`] applies a queue to the trees, and [`leaves_ahead`] reads for it what many small trees have. [`append_ahead`] applies part of the next queue beside the end of a flush;
 //! [`carry_over`] holds what is kept for it. [`event`] reports each flush as a trace event. [`crate::commit::queue_log`] has the queue's log, [`crate::commit::waiting`] the threads that
 //! wait, [`crate::flow::flush_control`] what they share with the flush, [`crate::flow::low_space`] how a full disk is met.
 
@@ -18,6 +18,7 @@ mod append_ahead;
 mod batches;
 mod carry_over;
 mod event;
+mod leaves_ahead;
 mod run;
 
 #[cfg(test)]

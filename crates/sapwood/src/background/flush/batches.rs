@@ -14,6 +14,7 @@
 
 use super::Flusher;
 use super::append_ahead::{Ahead, changes_in};
+use super::leaves_ahead::LeavesAhead;
 use crate::background::garbage_collection::GcUrgency;
 use crate::background::portions::{flush_portion, portion};
 use crate::current_state::Frozen;
@@ -136,6 +137,7 @@ impl Flusher {
                 &mut builder,
                 work,
                 &mut changes,
+                &mut LeavesAhead::new(&self.ctx.pager, &frozen.queue),
                 (begun, cursor, &mut sample),
                 [budget, limit],
             );
@@ -269,6 +271,7 @@ impl Flusher {
         builder: &mut VersionBuilder<'_>,
         work: &Reservation,
         changes: &mut Peekable<impl Iterator<Item = OperationRef<'q>>>,
+        leaves_ahead: &mut LeavesAhead<'_>,
         (mut portion, cursor, sample): (FlushBatch, &mut CleansingCursor, &mut Sample),
         [budget, limit]: [u64; 2],
     ) -> Result<FlushBatch> {
@@ -297,6 +300,9 @@ impl Flusher {
             // The only leaf of a tree is rewritten with the first change.
             let only_leaf =
                 view.root().filter(|(_, height)| *height == 0).map_or(0, |(leaf, _)| view.len_of(leaf));
+            if only_leaf > 0 {
+                leaves_ahead.reach(builder.base(), keyspace);
+            }
             let fresh = self.tuning.lock().fresh_of(keyspace);
             let limits =
                 Budget { rewrite, write: limit, hold: self.ctx.memory.shares.hold, nodes: nodes as usize };
