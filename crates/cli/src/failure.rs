@@ -1,6 +1,8 @@
 //! Why a command ends without success: a message for people, and an exit code for programs.
 
 use crate::output;
+use sapwood::Error;
+use std::fmt::Write;
 use std::process::ExitCode;
 
 /// See the module.
@@ -49,6 +51,21 @@ impl Failure {
             Failure::Other(_) => 3,
             Failure::Interrupted(_) => 130,
         })
+    }
+}
+
+/// Adds damaged places, one a line, and how many are left out.
+pub(crate) fn list_damage(text: &mut String, damage: &[Error], left_out: u64) {
+    for place in damage {
+        let _ = match place {
+            Error::Corrupt { file, offset, what, expected, found } => {
+                write!(text, "\n  {file}, byte {offset}: {what}; expected {expected}, found {found}")
+            }
+            other => write!(text, "\n  {other}"),
+        };
+    }
+    if left_out > 0 {
+        let _ = write!(text, "\n  and {left_out} more");
     }
 }
 

@@ -202,11 +202,6 @@ impl Profile {
     pub fn iops_read(&self, depth: usize) -> f64 {
         interpolate(&self.read_rate, depth)
     }
-
-    /// Random 4 KiB writes per second at `depth`, interpolated between the measured depths.
-    pub fn iops_write(&self, depth: usize) -> f64 {
-        interpolate(&self.write_rate, depth)
-    }
 }
 
 fn interpolate(rates: &[Rate], depth: usize) -> f64 {

@@ -97,12 +97,11 @@ impl Background {
     /// Does a step of the flush that is under way.
     fn go_on(&self, step: FlushStep, under_way: &mut Option<FlushRun<'_>>, carry_over: &mut CarryOver) {
         let Some(mut run) = under_way.take() else { return };
-        match step {
-            FlushStep::AppendAhead => self.flusher.append_next(&mut run),
-            FlushStep::CleanseDue => self.flusher.cleanse_some(&mut run),
-            FlushStep::End => return self.end_flush(run, carry_over),
+        if self.flusher.takes_step(step, &mut run) {
+            *under_way = Some(run);
+        } else {
+            self.end_flush(run, carry_over);
         }
-        *under_way = Some(run);
     }
 
     fn end_flush(&self, run: FlushRun<'_>, carry_over: &mut CarryOver) {
@@ -118,6 +117,6 @@ impl Background {
 
     /// Waits after a flush that found the disk full. Ends early if a flush is requested.
     fn pause_for_space(&self) {
-        self.ctx.flush.pause(Instant::now() + self.ctx.flush.shortage.pause());
+        self.ctx.flush.pause(Instant::now() + self.ctx.flush.low_space.pause());
     }
 }

@@ -72,9 +72,10 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
-    /// Bytes of segments copied or read.
+    /// Bytes of segments copied or read; of a repair, bytes read of nodes, or of the data file where nodes are searched.
     pub done: u64,
-    /// Bytes of segments to be copied or read in all; 0 while that is unknown.
+    /// Bytes of segments to be copied or read in all; 0 while that is unknown. Of a repair that searches nodes, those of two passes, of which
+    /// there may be more.
     pub total: u64,
     /// Bytes of segments that the target has already, from earlier backups.
     pub reused: u64,

@@ -5,7 +5,7 @@
 //! leader commits all that wait as a group, with one sync (group commit):
 //!
 //! ```text
-//! durable commit ──(no leader)──────▶ leader: log, sync, OPQ, visible ──▶ hands the lead on ──▶ answers
+//! durable commit ──(no leader)──────▶ leader: log, sync, OPQ, visible ──▶ passes leadership on ──▶ answers
 //!            └─────(leader there)───▶ waiting: sleeps until answered, or told to lead all that wait
 //! ```
 //! A thread that finds no leader is alone: it commits its own batch at once, without waiting, sharing or
@@ -50,7 +50,7 @@ use crate::spans::span;
 use crate::cache::pager::Pager;
 use crate::commit::durable_waits::DurableWaits;
 use crate::commit::log::{CommitQueues, Log, SharedLog};
-use crate::commit::queue::{Answer, CommitQueue, Lead, PendingBatch, Queued};
+use crate::commit::queue::{Answer, CommitQueue, Leadership, PendingBatch, Queued};
 use crate::error::{Error, Result};
 use crate::flow::flush_control::FlushControl;
 use crate::flow::flush_progress::FlushProgress;
@@ -127,7 +127,7 @@ impl CommitPipeline {
             let (is_frozen, fill, most) =
                 (state.frozen.is_some(), state.active.fill(), self.memory.queue_max(&state));
             drop(state);
-            if is_frozen && self.flush.shortage.is_worth_a_try(fill, most) {
+            if is_frozen && self.flush.low_space.is_worth_a_try(fill, most) {
                 // A full disk is reported to the writer that finds no room in the queue.
                 let _ = self.flush.flush_now();
             }
@@ -206,7 +206,7 @@ impl CommitPipeline {
         let queue = &self.queues.durable;
         match queue.wait_or_lead(pending, &self.queues.turn) {
             Queued::Leads(pending) => {
-                let _lead = Lead::new(queue, Vec::new());
+                let _leadership = Leadership::new(queue, Vec::new());
                 self.commit_alone(pending)
             }
             Queued::Alone(pending) => self.commit_alone(pending),
@@ -214,7 +214,7 @@ impl CommitPipeline {
                 span!(commit, "wait for the group");
                 let result = loop {
                     match waiter.wait() {
-                        Answer::Lead => self.lead_waiting(queue, waiter.pending.is_sync()),
+                        Answer::Leadership => self.lead_waiting(queue, waiter.pending.is_sync()),
                         Answer::Alone => return self.commit_alone(waiter.pending.clone()),
                         Answer::Done(result) => break result,
                     }
@@ -232,7 +232,7 @@ impl CommitPipeline {
         (pending.answer(self.commit_group(std::iter::once(&pending), None)), Some(pending))
     }
 
-    /// Commits the waiting batches as one group, then hands the lead on. Its own batch may not be among them: so this thread may have to lead again.
+    /// Commits the waiting batches as one group, then passes leadership on. Its own batch may not be among them: so this thread may have to lead again.
     /// A thread that syncs commits the syncs only, which no turn holds up.
     fn lead_waiting(&self, queue: &CommitQueue, syncs: bool) {
         let group = if syncs {
@@ -240,7 +240,7 @@ impl CommitPipeline {
         } else {
             queue.take_group(!self.space.reserve.is_whole(), self.shares.batch)
         };
-        let mut lead = Lead::new(queue, group);
+        let mut lead = Leadership::new(queue, group);
         lead.result = self.commit_group(lead.group.iter().map(|waiter| &waiter.pending), None);
     }
 }
@@ -270,7 +270,7 @@ impl CommitPipeline {
 
 #[cfg(test)]
 mod tests {
-    use crate::commit::queue::{CommitQueue, Lead, PendingBatch, Queued};
+    use crate::commit::queue::{CommitQueue, Leadership, PendingBatch, Queued};
     use crate::commit::turn::TurnHolder;
     use crate::operation::put_insert;
     use crate::{Database, Durability, Error};
@@ -544,11 +544,11 @@ mod tests {
 
     /// Durable commits wait until the result is dropped.
     #[cfg(feature = "async")]
-    fn led_by_this_thread(queue: &CommitQueue) -> Lead<'_> {
+    fn led_by_this_thread(queue: &CommitQueue) -> Leadership<'_> {
         let sync = PendingBatch::new(Vec::new(), 0, Durability::Immediate);
         let turn = TurnHolder::default();
         assert!(matches!(queue.wait_or_lead(sync, &turn), Queued::Leads(_)), "nobody else leads");
-        Lead::new(queue, Vec::new())
+        Leadership::new(queue, Vec::new())
     }
 
     #[cfg(feature = "async")]

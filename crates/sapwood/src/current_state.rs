@@ -241,7 +241,7 @@ impl CurrentState {
         self.visible.store(seq, Ordering::Release);
     }
 
-    /// The view of a reader that begins now. The order of the loads matters: see [`crate::db::snapshot`].
+    /// The view of a reader that begins now.
     pub fn view(&self) -> (Arc<State>, SeqNo) {
         self.view_while(|| ())
     }

@@ -41,4 +41,5 @@ pub mod repair;
 pub(crate) mod replay;
 pub(crate) mod segment_info;
 pub(crate) mod snapshot;
+mod stats_of_engine;
 pub(crate) mod transaction;

@@ -9,8 +9,9 @@
 //!
 //! These have other rules, because they are no means of observations: the slack of the write throttle and the partition of
 //! the cache (controllers, which move by a step until the effect is right), what a flush left undone (a debt, which the next
-//! one pays), the windowed minimum and the cleansing cursor's bounds (extremes of two spans: a mean would promise too much),
-//! the lengths of scans (a distribution, whose counts are halved), read cost (accounts, which are charged and settled), and
+//! one pays), the windowed minimum and the cleansing cursor's bounds (extremes of two spans: a mean would promise too much), a flush's speed, and how much
+//! of its queue came to the trees (the newest flush alone, over all of which each is a mean),
+//! the lengths of scans (a distribution, whose counts are halved), read cost (accounts, which are charged and discharged), and
 //! the intervals between looks (a backoff).
 //!
 //! Invariant: the mean lies between the least and the greatest observation.

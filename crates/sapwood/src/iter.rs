@@ -176,8 +176,8 @@ impl Range {
     fn open_end(&mut self, direction: Direction) {
         if self.end(direction).is_none() {
             let (state, bounds) = (Arc::clone(&self.state), (self.low.clone(), self.high.clone()));
-            let course = MergeSpec { state, seq: self.seq, keyspace: self.keyspace, bounds, direction };
-            *self.end(direction) = Merge::new(&self.current, course).map(Box::new);
+            let spec = MergeSpec { state, seq: self.seq, keyspace: self.keyspace, bounds, direction };
+            *self.end(direction) = Merge::new(&self.current, spec).map(Box::new);
         }
     }
 

@@ -397,7 +397,6 @@ mod merging;
 mod operation;
 mod opq;
 mod pool;
-mod prometheus;
 mod publish;
 mod random;
 mod reserve;

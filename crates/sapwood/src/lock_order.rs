@@ -128,7 +128,7 @@ ranks! {
     RangeRemovals,
     /// The prefetch buffer.
     Prefetch,
-    /// Blocks that scans have paid for.
+    /// Blocks that scans have charged enough.
     ReadCosts,
     /// Free node ids.
     NodeIds,

@@ -136,7 +136,7 @@ impl LogArea {
         self.runs().map(|run| u64::from(run.removals)).sum()
     }
 
-    /// What range searches have paid for the pieces.
+    /// What range searches have charged for the pieces.
     pub fn read_cost(&self) -> &ReadCost {
         &self.read_cost
     }

@@ -113,7 +113,7 @@ pub(crate) struct Opq {
     bytes: AtomicU64,
     sample: RankedMutex<rank::OpqSample, Samples>,
     /// Where operands must not be combined, ascending.
-    borders: Vec<SeqNo>,
+    begun_flushes: Vec<SeqNo>,
     chained: RankedMutex<rank::OpqChained, Chained>,
     /// Bytes of its keys.
     chained_bytes: AtomicUsize,
@@ -121,9 +121,9 @@ pub(crate) struct Opq {
 }
 
 impl Opq {
-    /// An empty queue, which uses memory from `spare` as far as there is any. `borders`: sequence numbers, ascending, up to which
+    /// An empty queue, which uses memory from `spare` as far as there is any. `begun_flushes`: sequence numbers, ascending, up to which
     /// earlier flushes may have brought some keys' operands to the trees, and no further ([`operands`]).
-    pub fn new(spare: &Arc<FreeList>, borders: &[SeqNo]) -> Self {
+    pub fn new(spare: &Arc<FreeList>, begun_flushes: &[SeqNo]) -> Self {
         Self {
             entries: Map::new(spare),
             range_removals: RangeRemovals::default(),
@@ -131,7 +131,7 @@ impl Opq {
             removals: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             sample: RankedMutex::default(),
-            borders: borders.to_vec(),
+            begun_flushes: begun_flushes.to_vec(),
             chained: RankedMutex::default(),
             chained_bytes: AtomicUsize::new(0),
             folded: OnceLock::new(),
@@ -139,10 +139,10 @@ impl Opq {
     }
 
     #[cfg(test)]
-    pub fn with_borders(borders: &[SeqNo]) -> Self {
-        let mut borders = borders.to_vec();
-        borders.sort_unstable();
-        Self { borders, ..Self::default() }
+    pub fn with_begun_flushes(begun_flushes: &[SeqNo]) -> Self {
+        let mut begun_flushes = begun_flushes.to_vec();
+        begun_flushes.sort_unstable();
+        Self { begun_flushes, ..Self::default() }
     }
 
     /// Adds changes; the first gets sequence number `first_seq`. Called by one thread at a time, with ascending

@@ -1,5 +1,5 @@
-//! The only threads that the store starts: as many as the user allows (`Builder::background_threads`), each with its
-//! first work, all until the database is closed.
+//! The only place where the store starts threads: as many as the user allows (`Builder::background_threads`), and a few for tasks of
+//! an async program, each with its first work, all until the database is closed.
 //!
 //! ```text
 //! submit ─▶ waiting ──a thread is free──▶ running ──▶ done ──▶ Task::wait

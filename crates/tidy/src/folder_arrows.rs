@@ -1,10 +1,11 @@
-//! Which folders inside the store's crate may use which other modules of it.
+//! Which folders inside the store's crate may use which other modules of it: as the table of ARCHITECTURE.md has it.
 //!
 //! Invariants:
-//! 1. folders are what `FOLDERS` says, single low files what `LOW` says, and everything else in the crate
-//!    is a top-level file, which may use everything, or holds its tests;
-//! 2. a name that `lib.rs` re-exports counts as a use of the module that it comes from;
-//! 3. tests (`tests.rs`, `tests/`, `mod tests`) of folders that may use `db`, or are in `TESTED_FROM_ABOVE`, may use everything: they
+//! 1. folders are the rows of the table, single low files the list behind it, and everything else in the crate is a top-level
+//!    file, which may use everything, or holds its tests;
+//! 2. each row names rows above it only, so that no circle is allowed;
+//! 3. a name that `lib.rs` re-exports counts as a use of the module that it comes from;
+//! 4. tests (`tests.rs`, `tests/`, `mod tests`) of folders that may use `db`, or are in `TESTED_FROM_ABOVE`, may use everything: they
 //!    open a database.
 
 use crate::tokens::{self, Token};
@@ -13,129 +14,70 @@ use std::collections::BTreeMap;
 
 const SOURCE: &str = "crates/sapwood/src/";
 
-/// The bottom: files that everyone may use, and that use only one another.
-const LOW: &[&str] = &[
-    "bounds",
-    "bytecode",
-    "clock",
-    "database_id",
-    "compression",
-    "durability",
-    "error",
-    "estimator",
-    "even_sample",
-    "expiring_bytes",
-    "expiry",
-    "health",
-    "latency",
-    "lock_order",
-    "merge",
-    "merging",
-    "operation",
-    "random",
-    "source",
-    "spans",
-    "answer",
-    "pool",
-    "value",
-    "watchdog",
-    "whole_file",
-];
+/// The page that has the table.
+const PAGE: &str = "ARCHITECTURE.md";
+
+/// How the list of low files begins.
+const LOW_BEGINS: &str = "using only one another:";
 
 /// What everyone may use besides: limits that `lib.rs` itself defines.
 const OPEN: &[&str] = &["KEY_LEN_MAX"];
 
-/// A folder or single file, and what it may use besides itself and `LOW`. Each may use those above it in this list.
-const FOLDERS: &[(&str, &[&str])] = &[
-    ("opq", &[]),
-    ("encryption", &[]),
-    ("wal", &["encryption"]),
-    ("conflict", &[]),
-    ("storage", &["encryption"]),
-    ("log_area", &["storage"]),
-    ("cache", &["encryption", "storage", "log_area"]),
-    ("version", &["encryption", "storage", "log_area", "cache"]),
-    ("tree", &["storage", "log_area", "cache", "version", "opq"]),
-    ("current_state", &["cache", "version", "tree", "opq"]),
-    ("flow", &["conflict", "storage", "log_area", "cache", "version", "tree", "opq", "current_state"]),
-    ("iter", &["cache", "opq", "tree", "current_state"]),
-    ("reserve", &[]),
-    ("followers", &["storage"]),
-    ("publish", &["storage", "version", "current_state", "reserve", "followers"]),
-    ("tree_writer", &["storage", "flow"]),
-    ("space", &["wal", "storage", "version", "current_state", "reserve", "followers", "publish"]),
-    (
-        "commit",
-        &[
-            "conflict",
-            "cache",
-            "version",
-            "opq",
-            "wal",
-            "current_state",
-            "flow",
-            "reserve",
-            "followers",
-            "publish",
-            "space",
-        ],
-    ),
-    (
-        "background",
-        &[
-            "storage",
-            "log_area",
-            "cache",
-            "version",
-            "tree",
-            "opq",
-            "current_state",
-            "flow",
-            "publish",
-            "tree_writer",
-            "space",
-            "commit",
-        ],
-    ),
-    ("backup", &["encryption", "storage", "version", "wal", "commit"]),
-    (
-        "db",
-        &[
-            "encryption",
-            "conflict",
-            "storage",
-            "log_area",
-            "cache",
-            "version",
-            "tree",
-            "opq",
-            "wal",
-            "current_state",
-            "flow",
-            "iter",
-            "reserve",
-            "followers",
-            "publish",
-            "tree_writer",
-            "space",
-            "commit",
-            "background",
-            "backup",
-            "stats",
-        ],
-    ),
-];
-
 /// Folders below `db` whose tests open a database all the same, and so may use everything.
 const TESTED_FROM_ABOVE: &[&str] =
-    &["flow", "iter", "reserve", "publish", "space", "commit", "background", "backup"];
+    &["flow", "iter", "reserve", "publish", "space", "commit", "background", "backup", "stats"];
 
 const WHY: &str =
     "arrows between folders go one way, so that each can be tested and replaced without those above it";
 
-/// Reports uses of `crate::X` that the tables do not have.
+/// What ARCHITECTURE.md says of folders and files.
+#[derive(Default)]
+struct Table<'a> {
+    /// A folder or single file, and what it may use besides itself and the low files; in order.
+    folders: Vec<(&'a str, Vec<&'a str>)>,
+    /// Files that everyone may use, and that use only one another.
+    low: Vec<&'a str>,
+}
+
+impl<'a> Table<'a> {
+    fn may_use(&self, module: &str) -> Option<&[&'a str]> {
+        self.folders.iter().find(|(folder, _)| *folder == module).map(|(_, above)| above.as_slice())
+    }
+
+    /// Reads the page, and reports rows that name no row above them.
+    fn read(page: &'a File, found: &mut Vec<Violation>) -> Self {
+        let mut table = Self::default();
+        for (number, line) in page.lines() {
+            let Some((folder, row)) =
+                line.strip_prefix("| [").and_then(|row| row.split_once("](crates/sapwood/src/"))
+            else {
+                continue;
+            };
+            let known: Vec<_> = table.folders.iter().map(|(folder, _)| *folder).collect();
+            let last = row.trim_end().trim_end_matches('|').rsplit('|').next().unwrap_or_default().trim();
+            let above = match last {
+                "all above" => known.clone(),
+                some => some.split(',').map(str::trim).filter(|name| !name.is_empty()).collect(),
+            };
+            for other in above.iter().filter(|name| !known.contains(name)) {
+                let what = format!("{folder} may use {other}, which is no row above it");
+                found.push(violation(page, number, what, "name rows above, or put the row further down"));
+            }
+            table.folders.push((folder, above));
+        }
+        let behind = page.text.split_once(LOW_BEGINS).map_or("", |(_, list)| list);
+        let list = behind.split("\n\n").next().unwrap_or_default();
+        // What is in parentheses tells of a file, and may name others.
+        let outside = list.split('(').map(|part| part.rsplit(')').next().unwrap_or_default());
+        table.low = outside.flat_map(|part| part.split('`').skip(1).step_by(2)).collect();
+        table
+    }
+}
+
+/// Reports uses of `crate::X` that the table does not have.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
+    let table = tree.file(PAGE).map(|page| Table::read(page, &mut found)).unwrap_or_default();
     let root = tree.file(&format!("{SOURCE}lib.rs")).map(|file| tokens::of(&file.text)).unwrap_or_default();
     let origins = re_exports(&root);
     for file in tree.ending(".rs") {
@@ -144,12 +86,11 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
             Some((folder, rest)) => (folder, rest != "tests.rs" && !rest.starts_with("tests/")),
             None => (path.trim_end_matches(".rs"), false),
         };
-        let folder = FOLDERS.iter().find(|(folder, _)| *folder == module);
-        let above: &[&str] = match folder {
-            Some((_, allowed)) => allowed,
-            None if LOW.contains(&module) => &[],
+        let above: &[&str] = match table.may_use(module) {
+            Some(allowed) => allowed,
+            None if table.low.contains(&module) => &[],
             None if in_folder => {
-                let remedy = "add it to FOLDERS or LOW in crates/tidy/src/folder_arrows.rs";
+                let remedy = "add it to the table of ARCHITECTURE.md, or to the list behind it";
                 found.push(violation(file, 1, format!("folder {module} is not in the table"), remedy));
                 continue;
             }
@@ -160,7 +101,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
         let tokens = tokens::of(&file.text);
         for (line, used) in uses(&tokens) {
             let used = origins.get(used).copied().unwrap_or(used);
-            let everyone = LOW.contains(&used) || OPEN.contains(&used);
+            let everyone = table.low.contains(&used) || OPEN.contains(&used);
             if used != module && !everyone && line <= tests && !above.contains(&used) {
                 let remedy = "move what is needed to a lower file, or pass it in";
                 found.push(violation(file, line, format!("{module} uses crate::{used}"), remedy));
@@ -228,8 +169,33 @@ fn re_exports(root: &[Token]) -> BTreeMap<&str, &str> {
 mod tests {
     use super::*;
 
+    const PAGE_TEXT: &str = "\
+| folder | what it has | may use |
+|---|---|---|
+| [opq](crates/sapwood/src/opq.rs) | the queue, `x` | |
+| [wal](crates/sapwood/src/wal.rs) | the log | |
+| [storage](crates/sapwood/src/storage.rs) | nodes | |
+| [version](crates/sapwood/src/version.rs) | where | storage |
+| [tree](crates/sapwood/src/tree.rs) | lookup | storage, version, opq |
+| [background](crates/sapwood/src/background.rs) | flush | all above |
+
+No folder uses one below it. On top: `top`. At the bottom, used by all and
+using only one another: `error` (of `reading`, of `writing`), `bytecode`
+(integers), `value`.
+
+`db` is no part of the list.
+";
+
+    fn of(files: &[(&str, &str)]) -> Vec<(usize, String)> {
+        let mut files = files.to_vec();
+        if !files.iter().any(|(path, _)| *path == PAGE) {
+            files.push((PAGE, PAGE_TEXT));
+        }
+        check(&Tree::of(&files)).into_iter().map(|found| (found.line, found.what)).collect()
+    }
+
     fn whats(path: &str, text: &str) -> Vec<(usize, String)> {
-        check(&Tree::of(&[(path, text)])).into_iter().map(|found| (found.line, found.what)).collect()
+        of(&[(path, text)])
     }
 
     #[test]
@@ -245,18 +211,28 @@ mod tests {
         let found = whats("crates/sapwood/src/wal.rs", "use super::super::x;");
         assert_eq!(found.len(), 1);
         assert_eq!(whats("crates/sapwood/src/new/x.rs", "").len(), 1, "a folder must be in the table");
-        for top in ["stats.rs", "stats/tests.rs", "stats/tests/x.rs"] {
+        for top in ["top.rs", "top/tests.rs", "top/tests/x.rs"] {
             assert_eq!(whats(&format!("crates/sapwood/src/{top}"), "use crate::tree::T;"), []);
         }
         assert_eq!(whats("crates/sapwood/src/wal/tests/x.rs", "use crate::tree::T;").len(), 1);
         assert_eq!(whats("crates/sapwood/src/background/flush/tests.rs", "use crate::db::D;"), []);
         assert_eq!(whats("crates/sapwood/src/storage/tests.rs", "use crate::db::D;").len(), 1);
-        let tree = Tree::of(&[
+        let found = of(&[
             ("crates/sapwood/src/lib.rs", "mod error; pub use error::{Error, Result}; pub use db::Database;"),
             ("crates/sapwood/src/wal.rs", "fn f() -> crate::Result<crate::Database> {}"),
         ]);
-        let found: Vec<_> = check(&tree).into_iter().map(|found| found.what).collect();
-        assert_eq!(found, ["wal uses crate::db"]);
+        assert_eq!(found, [(1, "wal uses crate::db".to_owned())]);
         assert_eq!(whats("crates/sapwood/src/tree/view.rs", "use crate::{opq, version::X, tree::Y};"), []);
+        assert_eq!(whats("crates/sapwood/src/background/flush.rs", "use crate::{opq, wal, value};"), []);
+        assert_eq!(whats("crates/sapwood/src/opq.rs", "use crate::{reading, x};").len(), 2);
+    }
+
+    #[test]
+    fn the_table_has_no_circles() {
+        let row = "| [opq](crates/sapwood/src/opq.rs) | the queue, `x` | ";
+        let page = PAGE_TEXT.replace(row, &format!("{row}wal "));
+        assert_eq!(of(&[(PAGE, &page)]), [(3, "opq may use wal, which is no row above it".to_owned())]);
+        let found = of(&[("crates/sapwood/src/wal/x.rs", ""), (PAGE, "")]);
+        assert_eq!(found, [(1, "folder wal is not in the table".to_owned())]);
     }
 }

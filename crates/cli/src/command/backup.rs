@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Tells how far a backup, a restore or a verification is, and ends it after Ctrl-C.
+/// Tells how far a backup, a restore, a verification or a repair is, and ends it after Ctrl-C.
 pub(super) struct Watch {
     what: &'static str,
     bar: Option<Progress>,

@@ -2,11 +2,10 @@
 
 use crate::arguments::Check;
 use crate::command::Opening;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, list_damage};
 use crate::output::print;
 use crate::progress::Progress;
 use sapwood::Error;
-use std::fmt::Write;
 use std::path::Path;
 
 /// What was found, one place a line, and what can be done.
@@ -16,17 +15,7 @@ fn report(path: &Path, error: &Error) -> String {
         one => (std::slice::from_ref(one), 0),
     };
     let mut text = format!("{}: {} damaged place(s):", path.display(), damage.len() as u64 + left_out);
-    for one in damage {
-        let _ = match one {
-            Error::Corrupt { file, offset, what, expected, found } => {
-                write!(text, "\n  {file}, byte {offset}: {what}; expected {expected}, found {found}")
-            }
-            other => write!(text, "\n  {other}"),
-        };
-    }
-    if left_out > 0 {
-        let _ = write!(text, "\n  and {left_out} more");
-    }
+    list_damage(&mut text, damage, left_out);
     text.push_str(match error {
         Error::Damaged { .. } => {
             "\nNothing was changed. Restore the database from a backup, or make a new one of what can be read: `sapwood repair DB NEW`"

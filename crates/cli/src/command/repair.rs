@@ -2,16 +2,16 @@
 
 use crate::arguments::Repair as Options;
 use crate::command::Opening;
+use crate::command::backup::Watch;
 use crate::escape::escape;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, list_damage};
 use crate::interrupt;
 use crate::output::print;
-use crate::progress::{Progress, human_bytes};
+use crate::progress::human_bytes;
 use sapwood::Error;
-use sapwood::repair::{LostRange, Repair, RepairProgress, RepairReport, RepairedKeyspace};
+use sapwood::repair::{LostRange, Repair, RepairReport, RepairedKeyspace};
 use serde_json::{Value, json};
 use std::fmt::Write;
-use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 /// How often a database is tried that another process has open.
@@ -59,17 +59,7 @@ fn text(options: &Options, report: &RepairReport) -> String {
         let places = report.damage.len() as u64 + report.damage_left_out;
         let _ = write!(text, "\n{}: {places} damaged place(s):", options.db.display());
     }
-    for error in &report.damage {
-        let _ = match error {
-            Error::Corrupt { file, offset, what, expected, found } => {
-                write!(text, "\n  {file}, byte {offset}: {what}; expected {expected}, found {found}")
-            }
-            other => write!(text, "\n  {other}"),
-        };
-    }
-    if report.damage_left_out > 0 {
-        let _ = write!(text, "\n  and {} more", report.damage_left_out);
-    }
+    list_damage(&mut text, &report.damage, report.damage_left_out);
     text
 }
 
@@ -112,12 +102,7 @@ fn json(report: &RepairReport) -> Value {
 pub(crate) fn run(options: &Options, opening: &Opening) -> Result<()> {
     super::refuse_file(&options.db)?;
     interrupt::watch_leaving("there is no new database yet: run it again, and it begins anew");
-    let mut bar: Option<Progress> = None;
-    let mut see = |progress: &RepairProgress| {
-        let bar = bar.get_or_insert_with(|| Progress::bytes("repairing", Some(progress.total)));
-        bar.at(progress.done, &human_bytes(progress.done));
-        if interrupt::pressed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    };
+    let mut watch = Watch::new("repairing");
     let began = Instant::now();
     let done = loop {
         let repair = Repair::of(&options.db);
@@ -125,7 +110,11 @@ pub(crate) fn run(options: &Options, opening: &Opening) -> Result<()> {
             Some(key) => repair.encryption_key(key.clone()),
             None => repair,
         };
-        match repair.memory(opening.memory).on_progress(&mut see).into_directory(&options.new) {
+        match repair
+            .memory(opening.memory)
+            .on_progress(|progress| watch.see(progress))
+            .into_directory(&options.new)
+        {
             // Nothing was done, and nothing made.
             Err(Error::Locked { .. }) if began.elapsed() < opening.wait && !interrupt::pressed() => {
                 std::thread::sleep(TRY_EVERY);
@@ -133,9 +122,7 @@ pub(crate) fn run(options: &Options, opening: &Opening) -> Result<()> {
             done => break done,
         }
     };
-    if let Some(bar) = bar {
-        bar.finish();
-    }
+    watch.finish();
     let report = done.map_err(|error| match error {
         Error::Locked { .. } if interrupt::pressed() => {
             Failure::Interrupted("interrupted: nothing was done".to_owned())

@@ -1,14 +1,14 @@
 //! Cleansing: moves the changes in log areas into their leaves, portion by portion, each as an edit of its own,
 //! while others read and write. The submodules differ in which blocks they cleanse, and how far: those that a
-//! flush found [`due`], [`all`] of them, those that scans have [`paid`] for, those that are long because the
+//! flush found [`due`], [`all`] of them, those that scans have [`charged`] for, those that are long because the
 //! database has [`grown`], or some [for the reserve](for_reserve). [`crate::tree::cleanse`] cleanses a single block; [`crate::tree::merge_runs`] is
-//! what scans can pay for instead.
+//! what charges of scans lead to instead.
 
 mod all;
+mod charged;
 mod due;
 mod for_reserve;
 mod grown;
-mod paid;
 #[cfg(test)]
 pub(crate) mod tests;
 

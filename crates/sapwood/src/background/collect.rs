@@ -134,7 +134,7 @@ impl Collector {
         }
         let base = Arc::clone(&self.ctx.state.load().version);
         loop {
-            let budget = portion(base.live_bytes()).min(self.ctx.flush.shortage.limit()).min(*most);
+            let budget = portion(base.live_bytes()).min(self.ctx.flush.low_space.limit()).min(*most);
             let spared = self.spared();
             let mut victims = garbage_collection::choose(&base, urgency, budget, &spared);
             let of_end = victims.is_empty();

@@ -100,12 +100,21 @@ impl Flusher {
     pub fn flush_to_the_end(self: &Arc<Self>, carry_over: &mut CarryOver) -> Result<()> {
         let mut run = self.begin_flush(carry_over)?;
         loop {
-            match pick_in_flush(&self.look(&run)) {
-                FlushStep::AppendAhead => self.append_next(&mut run),
-                FlushStep::CleanseDue => self.cleanse_some(&mut run),
-                FlushStep::End => return self.end_flush(run, carry_over),
+            let step = pick_in_flush(&self.look(&run));
+            if !self.takes_step(step, &mut run) {
+                return self.end_flush(run, carry_over);
             }
         }
+    }
+
+    /// Does a step of a flush; false if it is to end.
+    pub fn takes_step(self: &Arc<Self>, step: FlushStep, run: &mut FlushRun<'_>) -> bool {
+        match step {
+            FlushStep::AppendAhead => self.append_next(run),
+            FlushStep::CleanseDue => self.cleanse_some(run),
+            FlushStep::End => return false,
+        }
+        true
     }
 
     /// Applies the frozen queue, if there is one, to the trees. Uses what the previous flush has left in `carry_over`, if it
@@ -126,7 +135,7 @@ impl Flusher {
         let mut is_collected = false;
         while applied.as_ref().is_err_and(Error::is_disk_full) {
             self.ctx.space.reclaim_space();
-            self.ctx.flush.shortage.failed(self.ctx.state.load().active.fill());
+            self.ctx.flush.low_space.failed(self.ctx.state.load().active.fill());
             if !reserve.gets_space() {
                 // The last resort: what is dead in segments that are still in use.
                 if std::mem::replace(&mut is_collected, true) {
@@ -239,7 +248,7 @@ impl Flusher {
         match &result {
             Err(error) if error.is_disk_full() => {
                 self.ctx.space.reclaim_space();
-                self.ctx.flush.shortage.failed(self.ctx.state.load().active.fill());
+                self.ctx.flush.low_space.failed(self.ctx.state.load().active.fill());
             }
             // Even if it only could not be read: without this flush there is no next.
             Err(error) => self.ctx.health.poison(error),
@@ -265,7 +274,7 @@ impl Flusher {
     /// Starts the next round of the cleansing cursor, for this queue. Returns the target lengths of log areas.
     fn begin_cursor(&self, cursor: &mut CleansingCursor, frozen: &Frozen) -> Lengths {
         let bytes = self.newest_bytes(frozen);
-        let read_cost = self.ctx.pager.read_costs.unsettled();
+        let read_cost = self.ctx.pager.read_costs.outstanding();
         let new_max = new_max(&self.ctx.state.load().version, self.ctx.memory.shares.memory);
         let mut tuning = self.tuning.lock();
         let lengths = *frozen.lengths.get_or_init(|| tuning.lengths(bytes, read_cost, new_max));

@@ -1,7 +1,7 @@
 //! The background thread's work between flushes: it improves the database for readers. What is picked when stands in
 //! [`crate::background::pick`]; this looks at the load, and does the jobs, a portion each time one is picked.
 //!
-//! [`crate::log_area::read_cost`] defines what a scan pays, and when that is enough: cleansing at most doubles the cost
+//! [`crate::log_area::read_cost`] defines what a scan charges, and when that is enough: cleansing at most doubles the cost
 //! of not cleansing.
 //!
 //! Invariant: a job decides nothing but whether there is more of it. So a full queue, which is picked first, waits for at most
@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// After a portion for scans, rest this many times as long as it took, because the readers that benefit use the device
-/// too. No longer, because they pay until the work is done.
+/// too. No longer, because they charge until the work is done.
 const RESTS: u32 = 2;
 /// The same for the walk over grown blocks, from which no reader gains yet, while others read. At most a minute. The
 /// thread is not told when reads stop, so it checks at the interval `LOOK`.
@@ -171,7 +171,7 @@ impl IdleWork {
             has_dropped_trees: self.ctx.has_dropped_trees(),
             is_much_queued: self.ctx.state.load().active.memory() >= self.ctx.memory.shares.queue / 8,
             is_much_removed: is_quiet && removals::waits_for_space(&self.ctx.state, &self.ctx.pager),
-            has_paid: self.ctx.pager.read_costs.has_listed(),
+            has_charged: self.ctx.pager.read_costs.has_listed(),
             done: None,
         };
         idle.length = next_interval(idle.length, &seen);
@@ -270,7 +270,7 @@ impl IdleWork {
         Ok(self.ctx.has_dropped_trees())
     }
 
-    /// Cleanses blocks that scans have paid for, and rests.
+    /// Cleanses blocks that scans have charged enough, and rests.
     fn cleanse_for_scans(&self, idle: &mut Idle) -> Result<bool> {
         let mut listed = self.ctx.pager.read_costs.take_listed().into_iter().peekable();
         if listed.peek().is_none() {
@@ -285,7 +285,7 @@ impl IdleWork {
             .and_then(|mut guard| self.cleanser.cleanse_listed_or_poison(guard.get()?, &mut listed));
         self.ctx.pager.read_costs.put_back(listed);
         cleansed?;
-        // Including what became paid meanwhile.
+        // Including those that were charged enough meanwhile.
         let has_more = self.ctx.pager.read_costs.has_listed();
         if has_more {
             self.ctx.rest(rest_after(RESTS, began.elapsed()));

@@ -7,7 +7,7 @@ use crate::background::context::WorkContext;
 use crate::background::pick::STILL;
 use std::time::{Duration, Instant};
 
-/// The longest rest between two portions of work that readers pay for: a portion that a busy device made long must not
+/// The longest rest between two portions of work that charges of readers have led to: a portion that a busy device made long must not
 /// stop the work.
 const REST_MAX: Duration = Duration::from_secs(1);
 /// How often a resting thread checks whether another waits for it: short beside a portion, so that the wait is too.
@@ -47,7 +47,7 @@ impl WorkContext {
     }
 
     fn no_thread_waits(&self) -> bool {
-        let is_short = self.flush.shortage.limit() != u64::MAX;
+        let is_short = self.flush.low_space.limit() != u64::MAX;
         !self.is_wanted() && !is_short && self.flush.has_time() && self.health.check_writable().is_ok()
     }
 }

@@ -18,7 +18,7 @@
 //! 10 take apart          the trees of dropped keyspaces, also while writes come
 //! 11 freeze              no writes come, and a flush is worth it: readers miss what the queue's memory would hold, or
 //!                        what is removed in the queue holds much space
-//! 12 cleanse for scans   scans have paid for blocks, also while writes come
+//! 12 cleanse for scans   scans have charged blocks enough, also while writes come
 //! 13 cleanse grown       no writes come: blocks whose log areas became long while the database grew. It begins a walk
 //!    ─────────────────── in an interval ────────────────────────────────────────────────────────────────────────────────
 //! 14 cleanse grown       the walk has rested for long enough, or no reads come
@@ -140,8 +140,8 @@ pub(crate) struct Interval {
     pub is_much_queued: bool,
     /// Whether removals in the queue hold much space.
     pub is_much_removed: bool,
-    /// Whether scans have paid for blocks.
-    pub has_paid: bool,
+    /// Whether scans have charged any block enough.
+    pub has_charged: bool,
     /// The last job that has no more to do after this interval.
     pub done: Option<Job>,
 }
@@ -154,7 +154,7 @@ impl Interval {
             Job::FinishManifest => self.is_quiet && self.has_next_manifest,
             Job::TakeApart => self.has_dropped_trees,
             Job::Freeze => self.is_quiet && self.is_flush_worthwhile(),
-            Job::CleanseForScans => self.has_paid,
+            Job::CleanseForScans => self.has_charged,
             Job::CleanseGrown => self.is_quiet,
             Job::InFlush(_) | Job::Flush | Job::DropCarryOver | Job::GiveBack => false,
         }
@@ -222,7 +222,7 @@ pub(crate) fn pick_in_flush(load: &FlushLoad) -> FlushStep {
 
 /// The length of the next interval: where nothing happens, twice this one's.
 pub(crate) fn next_interval(length: Duration, seen: &Interval) -> Duration {
-    if seen.is_quiet && seen.missed == 0 && !seen.has_paid && !seen.has_dropped_trees {
+    if seen.is_quiet && seen.missed == 0 && !seen.has_charged && !seen.has_dropped_trees {
         (2 * length).min(INTERVAL_MAX)
     } else {
         INTERVAL
@@ -245,7 +245,7 @@ mod tests {
             has_dropped_trees: has("dropped"),
             is_much_queued: has("queued"),
             is_much_removed: has("removed"),
-            has_paid: has("paid"),
+            has_charged: has("charged"),
             done: None,
         };
         let flush = FlushLoad {
@@ -323,26 +323,26 @@ mod tests {
             ("keeps still", "GiveBack, wait 250 ms"),
             ("frozen carry-over keeps still", "Flush, DropCarryOver, GiveBack, wait 250 ms"),
             // Until an interval is over, nothing else is looked at.
-            ("frozen quiet dead paid short", "Flush, wait 500 ms"),
+            ("frozen quiet dead charged short", "Flush, wait 500 ms"),
             ("over", "EndInterval"),
             ("over quiet", "CleanseGrown, EndInterval"),
             ("over dead manifest removed misses queued", "EndInterval"),
-            ("over dropped paid", "TakeApart, CleanseForScans, EndInterval"),
-            ("over short paid", "RestoreReserve, CleanseForScans, EndInterval"),
+            ("over dropped charged", "TakeApart, CleanseForScans, EndInterval"),
+            ("over short charged", "RestoreReserve, CleanseForScans, EndInterval"),
             ("over quiet misses", "CleanseGrown, EndInterval"),
             ("over quiet misses queued", "Freeze, CleanseGrown, EndInterval"),
             (
-                "over quiet short dead manifest removed paid",
+                "over quiet short dead manifest removed charged",
                 "RestoreReserve, Collect, FinishManifest, Freeze, CleanseForScans, CleanseGrown, EndInterval",
             ),
-            ("refused frozen over quiet short dead paid", "EndInterval"),
+            ("refused frozen over quiet short dead charged", "EndInterval"),
             ("refused carry-over keeps still", "DropCarryOver, GiveBack, wait 250 ms"),
             // A walk is under way.
             ("rests", "wait 62 ms"),
             ("rests keeps still", "GiveBack, wait 62 ms"),
             ("rested", "CleanseGrown, wait 500 ms"),
             ("rested keeps still frozen", "Flush, GiveBack, CleanseGrown, wait 250 ms"),
-            ("rested over quiet paid", "CleanseForScans, EndInterval"),
+            ("rested over quiet charged", "CleanseForScans, EndInterval"),
             ("refused rested", "wait 500 ms"),
             // A queue is in the trees.
             ("flushed", "End, wait 500 ms"),
@@ -366,7 +366,7 @@ mod tests {
         let seen = |words| load(words).interval.unwrap();
         assert_eq!(next_interval(INTERVAL, &seen("over quiet")), 2 * INTERVAL);
         assert_eq!(next_interval(INTERVAL_MAX, &seen("over quiet dead")), INTERVAL_MAX);
-        for words in ["over", "over quiet misses", "over quiet paid"] {
+        for words in ["over", "over quiet misses", "over quiet charged"] {
             assert_eq!(next_interval(INTERVAL_MAX, &seen(words)), INTERVAL);
         }
     }

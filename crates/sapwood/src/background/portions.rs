@@ -50,19 +50,19 @@ impl WorkContext {
     }
 
     /// Like `cleansing_portion`, with the limit `most`. Also limited so that the list of nodes and the data on
-    /// its way fit into memory, and by the shortage limit while the disk is full.
+    /// its way fit into memory, and by the limit of low space while the disk is full.
     pub fn cleansing_portion_of(&self, live: u64, most: u64) -> u64 {
         let listed = self.nodes_max() * self.memory.shares.node_len.leaf as u64;
         let buffered = (4 * self.memory.shares.hold).max(*PORTION.start());
         let portion = (live / 8).clamp(*PORTION.start(), most.max(*PORTION.start()));
-        portion.min(listed).min(buffered).min(self.flush.shortage.limit())
+        portion.min(listed).min(buffered).min(self.flush.low_space.limit())
     }
 
     /// Whether writers wait for the flush thread, or soon will: a queue is frozen that the flush has not begun,
     /// or the active queue is nearly full. False while disk space is short, since the collector is then needed
     /// to make progress.
     pub fn are_writers_pressed(&self) -> bool {
-        let is_short = self.flush.shortage.limit() != u64::MAX || !self.space.reserve.is_whole();
+        let is_short = self.flush.low_space.limit() != u64::MAX || !self.space.reserve.is_whole();
         if !self.pool.has_threads() || is_short {
             return false;
         }
@@ -115,7 +115,7 @@ mod tests {
         let wal_low = engine.state.load().frozen.as_ref().unwrap().wal_low;
         let unsynced = engine.commits.log.lock_for_test().as_ref().unwrap().wal.unsynced();
         assert!(unsynced.iter().all(|old| old.generation() >= wal_low), "it is not all of the queue");
-        assert!(engine.flush.shortage.is_careful());
+        assert!(engine.flush.low_space.is_careful());
         volume.set_capacity(u64::MAX);
         db.flush().unwrap();
         assert_eq!(db.check().unwrap().records, 24_000);
@@ -181,7 +181,7 @@ mod tests {
             if flush == 52 {
                 cleansed = after.blocks_cleansed - before.blocks_cleansed;
             }
-            assert_eq!(engine.flush.shortage.is_careful(), flush >= 52);
+            assert_eq!(engine.flush.low_space.is_careful(), flush >= 52);
         }
         assert!(cleansed > 20, "{cleansed}");
         assert_eq!(db.check().unwrap().records, 230_000);

@@ -68,7 +68,7 @@ pub(crate) struct Pager {
     iterator_bytes: AtomicUsize,
     /// Nodes read ahead of the flush.
     pub prefetch: PrefetchBuffer,
-    /// What range searches pay for log pieces.
+    /// What range searches charge for log pieces.
     pub read_costs: ReadCosts,
     /// How long range searches have been.
     pub lengths: ScanLengths,

@@ -1,4 +1,4 @@
-//! Durable batches that wait to be committed by a leader, and how the lead is handed on.
+//! Durable batches that wait to be committed by a leader, and how leadership is passed on.
 //!
 //! Invariants:
 //! 1. There is one leader at a time, as long as a thread waits.
@@ -98,7 +98,7 @@ pub(crate) struct Waiter {
 pub(crate) enum Answer {
     Done(Result<()>),
     /// The previous leader has finished; this thread is the leader now.
-    Lead,
+    Leadership,
     /// The leader may have to wait for long: this thread syncs by itself.
     Alone,
 }
@@ -164,20 +164,20 @@ impl Waiters {
 /// The leadership, and the group that the leader commits. On drop, leadership is handed on and the whole group
 /// is answered, whatever happens to the leader. Otherwise all other threads would sleep forever behind a leader
 /// that panicked.
-pub(crate) struct Lead<'e> {
+pub(crate) struct Leadership<'e> {
     queue: &'e CommitQueue,
     pub group: Vec<Arc<Waiter>>,
     pub result: Result<()>,
 }
 
-impl<'e> Lead<'e> {
+impl<'e> Leadership<'e> {
     pub fn new(queue: &'e CommitQueue, group: Vec<Arc<Waiter>>) -> Self {
         let cause = "the leader of a group of commits panicked".into();
         Self { queue, group, result: Err(Error::Poisoned { cause }) }
     }
 }
 
-impl Drop for Lead<'_> {
+impl Drop for Leadership<'_> {
     fn drop(&mut self) {
         self.queue.hand_on();
         for waiter in &self.group {
@@ -248,7 +248,7 @@ impl CommitQueue {
         self.inner.lock().syncs.len()
     }
 
-    /// Hands the lead on. The next leader starts while this one still answers its group.
+    /// Passes leadership on. The next leader starts while this one still answers its group.
     fn hand_on(&self) {
         let mut waiting = self.inner.lock();
         waiting.syncs.clear();
@@ -256,7 +256,7 @@ impl CommitQueue {
         // A thread that syncs leads syncs only.
         let next = commits.next().or_else(|| waiting.waiters.first()).cloned();
         match &next {
-            Some(next) => next.give(Answer::Lead),
+            Some(next) => next.give(Answer::Leadership),
             None => waiting.has_leader = false,
         }
         waiting.told_to_lead = next;

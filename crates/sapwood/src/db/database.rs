@@ -15,6 +15,7 @@ use crate::db::open;
 use crate::db::options::Builder;
 use crate::db::segment_info::{SegmentInfo, segments};
 use crate::db::snapshot::Snapshot;
+use crate::db::stats_of_engine;
 use crate::db::transaction::{Transaction, retry};
 use crate::durability::Durability;
 use crate::error::{Error, Result};
@@ -421,7 +422,7 @@ impl Database {
     /// # Ok(()) }
     /// ```
     pub fn stats(&self) -> Stats {
-        crate::stats::of(&self.handle.engine)
+        stats_of_engine::of(&self.handle.engine)
     }
 
     /// The segments of the data file, by number: where they lie, and how much of each is live.

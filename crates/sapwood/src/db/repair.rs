@@ -67,16 +67,6 @@ use std::sync::Arc;
 /// in unit tests, so that they see several passes.
 const INDEX_MIN: u64 = if cfg!(test) { 2 << 10 } else { 1 << 20 };
 
-/// How far a repair is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RepairProgress {
-    /// Bytes read of nodes; where they are searched, of the data file.
-    pub done: u64,
-    /// All that are to be read; where they are searched, for two passes, of which there may be more.
-    pub total: u64,
-}
-
 enum OldDatabase {
     Path(PathBuf),
     Volume(Arc<dyn Volume>),
@@ -223,9 +213,7 @@ impl<'p> Repair<'p> {
     /// repair.into_directory(&new)?;
     /// # Ok(()) }
     /// ```
-    pub fn on_progress(mut self, mut tell: impl FnMut(&RepairProgress) -> ControlFlow<()> + 'p) -> Self {
-        let tell =
-            move |progress: &Progress| tell(&RepairProgress { done: progress.done, total: progress.total });
+    pub fn on_progress(mut self, tell: impl FnMut(&Progress) -> ControlFlow<()> + 'p) -> Self {
         self.reporter.tell = Some(Box::new(tell));
         self
     }

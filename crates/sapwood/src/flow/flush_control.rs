@@ -4,11 +4,11 @@
 //! Invariant: a thread that changes something another may wait for does so under `inner`, or takes that lock
 //! afterwards to notify ([`FlushControl::notify`]). So no thread sleeps through a change.
 
-use super::low_space::Shortage;
+use super::low_space::LowSpace;
 use crate::error::{Error, Result};
 use crate::lock_order::{RankedMutex, rank};
 use crate::log_area::read_cost::ReadCosts;
-use crate::tree::candidates::Paid;
+use crate::tree::candidates::Charged;
 use crate::watchdog;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, OnceLock, Weak};
@@ -30,7 +30,7 @@ pub(crate) struct FlushControl {
     waiting: AtomicUsize,
     /// Total nanoseconds that working threads have rested.
     rested: AtomicU64,
-    pub shortage: Shortage,
+    pub low_space: LowSpace,
     pub counters: Counters,
 }
 
@@ -89,26 +89,26 @@ pub(crate) struct Counters {
     pub blocks_cleansed_for_scans: AtomicU64,
     pub blocks_merged_for_scans: AtomicU64,
     /// Prices, in bytes that a device could have moved.
-    pub spent_for_scans: AtomicU64,
+    pub charged_for_scans: AtomicU64,
 }
 
 impl Counters {
-    /// Counts blocks that were cleansed because of the read cost paid for them.
-    pub fn cleansed_for_scans(&self, read_costs: &ReadCosts, paid: &[Paid]) {
-        self.blocks_cleansed_for_scans.fetch_add(paid.len() as u64, Relaxed);
-        self.settle(read_costs, paid);
+    /// Counts blocks that were cleansed because of the read cost charged to them.
+    pub fn cleansed_for_scans(&self, read_costs: &ReadCosts, charged: &[Charged]) {
+        self.blocks_cleansed_for_scans.fetch_add(charged.len() as u64, Relaxed);
+        self.discharge(read_costs, charged);
     }
 
-    /// Counts blocks whose runs were merged because of the read cost paid for them.
-    pub fn merged_for_scans(&self, read_costs: &ReadCosts, paid: &[Paid]) {
-        self.blocks_merged_for_scans.fetch_add(paid.len() as u64, Relaxed);
-        self.settle(read_costs, paid);
+    /// Counts blocks whose runs were merged because of the read cost charged to them.
+    pub fn merged_for_scans(&self, read_costs: &ReadCosts, charged: &[Charged]) {
+        self.blocks_merged_for_scans.fetch_add(charged.len() as u64, Relaxed);
+        self.discharge(read_costs, charged);
     }
 
-    fn settle(&self, read_costs: &ReadCosts, paid: &[Paid]) {
-        for Paid { area, price } in paid {
-            self.spent_for_scans.fetch_add(*price, Relaxed);
-            read_costs.settle(area.read_cost());
+    fn discharge(&self, read_costs: &ReadCosts, charged: &[Charged]) {
+        for Charged { area, price } in charged {
+            self.charged_for_scans.fetch_add(*price, Relaxed);
+            read_costs.discharge(area.read_cost());
         }
     }
 }

@@ -19,7 +19,6 @@
 //! flush ([`crate::background::flush`]). The active queue is then the next but one. It is a whole queue ahead, and has as
 //! much time per byte as a flush takes per byte of a queue.
 
-use crate::estimator::Estimator;
 use crate::flow::flush_estimate::FlushEstimate;
 use crate::flow::write_throttle::WriteThrottle;
 use crate::lock_order::{RankedMutex, rank};
@@ -54,8 +53,6 @@ struct RunningFlush {
     /// `None` if no flush is running.
     started: Option<Instant>,
     estimate: FlushEstimate,
-    /// Of [`FlushProgress::before_ns`]: the newest alone, which is a mean over a whole flush.
-    before: Estimator<1>,
 }
 
 /// The maximum slack, in thousandths of the queue's capacity: with more, flushes of half-empty queues would write more
@@ -80,15 +77,15 @@ impl FlushProgress {
     pub fn learn(&self, (used, capacity): (usize, usize), (left, due): (usize, usize), waited: Duration) {
         let share = |part: usize, whole: usize| (part as u64 * 1000).checked_div(whole as u64).unwrap_or(0);
         let (room, undone) = (1000 - share(used, capacity).min(1000), share(left, due));
-        let mut now = self.now.lock();
+        let now = self.now.lock();
         // A small flush would be measured by its syncs.
         if let Some(started) = now.started
             && now.estimate.done() >= capacity as u64 / 8
         {
             let kib = now.estimate.estimate_of_done(undone) >> 10;
             let took = (started.elapsed().as_nanos() as u64).checked_div(kib);
-            took.into_iter().for_each(|took| now.before.see(took));
-            self.before_ns.store(now.before.or_zero(), Relaxed);
+            // The newest flush alone: it is a mean over a whole flush.
+            took.into_iter().for_each(|took| self.before_ns.store(took, Relaxed));
         }
         let took = now.started.map_or(0, |started| started.elapsed().as_micros() as u64);
         let waited = (waited.as_micros() as u64 * 1000).checked_div(took).unwrap_or(0);
@@ -358,13 +355,13 @@ mod tests {
         put(12);
         let engine = &db.handle.engine;
         engine.progress.slack.store(400, Relaxed);
-        engine.flush.shortage.failed(0);
-        let (limit, portions) = (engine.flush.shortage.limit(), db.stats().writes.portions);
+        engine.flush.low_space.failed(0);
+        let (limit, portions) = (engine.flush.low_space.limit(), db.stats().writes.portions);
         let writes = Filter::kinds([OperationKind::Write]).file("data");
         // A small portion is tried again.
         volume.fail_nth(writes, nth, Fault::NoSpace, Repeat::Sticky);
         let flushed = db.flush();
-        let now = engine.flush.shortage.limit();
+        let now = engine.flush.low_space.limit();
         let doubled = (flushed.is_ok() && now != u64::MAX).then(|| u64::from((now / limit).ilog2()));
         let portions = db.stats().writes.portions - portions;
         (volume.fired() > 0).then(|| (engine.progress.slack.load(Relaxed), doubled, portions))

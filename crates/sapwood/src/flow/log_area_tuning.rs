@@ -1,8 +1,8 @@
-//! The tuning of log areas: decides how long log areas may become, from what the recent workload paid for them.
+//! The tuning of log areas: decides how long log areas may become, from what the recent workload was charged for them.
 //!
 //! Each byte of an update is written to the log and to a log piece in any case. When a block's pieces reach the
 //! share `s` of its leaves, the leaves are read and rewritten: `1/s` bytes of each per byte of update. A range
-//! scan pays read cost for the pieces that it passes ([`crate::log_area::read_cost`]); their number is proportional to `s`.
+//! scan charges read cost for the pieces that it passes ([`crate::log_area::read_cost`]); their number is proportional to `s`.
 //! Blocks whose read cost has reached their price are cleansed individually, whatever the share. Let `F` be the
 //! bytes of updates between two flushes, and `R` the bytes of read cost in all other blocks while the share was
 //! `s₀`. Then the bytes moved because of the share are
@@ -58,7 +58,7 @@ pub(crate) struct LogAreaTuning {
     were: usize,
     /// Thousandths of a queue's bytes that come to the trees, which take only the newest version of each key: of the
     /// newest queue alone, over all of whose keys it is a mean.
-    newest: Estimator<1>,
+    newest: u64,
     /// Read cost without cleansing at the time of the last query.
     read_cost: u64,
 }
@@ -90,7 +90,7 @@ impl Default for LogAreaTuning {
             fresh: Estimator::default(),
             fresh_of: BTreeMap::new(),
             were: 0,
-            newest: Estimator::default(),
+            newest: 1000,
             read_cost: 0,
         }
     }
@@ -98,15 +98,15 @@ impl Default for LogAreaTuning {
 
 impl LogAreaTuning {
     /// Returns the lengths of log areas for a flush of `flushed` bytes. `read_cost` is the read cost that range scans
-    /// have paid since the database was opened and that led to no cleansing. `new_max` is the maximum share of
+    /// have charged since the database was opened and that led to no cleansing. `new_max` is the maximum share of
     /// new records, in percent of the leaves. The shares move only half of the way to the optimum each time,
     /// because one flush says little.
     pub fn lengths(&mut self, flushed: u64, read_cost: u64, new_max: u64) -> Lengths {
-        // What was paid earlier may have been settled since.
-        let paid = read_cost.saturating_sub(std::mem::replace(&mut self.read_cost, read_cost));
+        // What was charged earlier may have been discharged since.
+        let charged = read_cost.saturating_sub(std::mem::replace(&mut self.read_cost, read_cost));
         let [hiding, new] =
             [(&mut self.share, SHARE_MAX), (&mut self.new_share, new_max)].map(|(share, most)| {
-                share.see(best(flushed, paid, share.or_zero(), most));
+                share.see(best(flushed, charged, share.or_zero(), most));
                 share.limit(most);
                 share.or_zero()
             });
@@ -115,12 +115,12 @@ impl LogAreaTuning {
 
     /// Records how many thousandths of a whole queue's bytes came to the trees.
     pub fn note_newest(&mut self, newest: u64) {
-        self.newest.see(newest);
+        self.newest = newest;
     }
 
     /// The same, as expected of the next queue.
     pub fn newest(&self) -> u64 {
-        self.newest.get(1).unwrap_or(1000)
+        self.newest
     }
 
     /// Records how many of a flush's changes were new records. `is_there`: whether a keyspace is not dropped.

@@ -1,6 +1,6 @@
 //! How flushes behave while the disk is full. They write a small portion and pause between attempts, so that
 //! data that does not fit is not written again and again; portions that fit stay. Each portion that found space
-//! doubles the next one, so that flushing speeds up soon after the shortage ends.
+//! doubles the next one, so that flushing speeds up soon after there is space again.
 //!
 //! Invariants:
 //! 1. There is an attempt at least every [`PAUSE_MAX`], at once when a flush is requested, and once more before
@@ -27,7 +27,7 @@ const CAREFUL: u64 = 100;
 
 /// See the module documentation.
 #[derive(Default)]
-pub(crate) struct Shortage {
+pub(crate) struct LowSpace {
     now: RankedMutex<rank::LowSpace, Option<Short>>,
     /// Number of further flushes that must avoid large portions.
     careful: AtomicU64,
@@ -42,7 +42,7 @@ struct Short {
     fill: usize,
 }
 
-impl Shortage {
+impl LowSpace {
     /// A flush found the disk full. The active queue then held `fill` bytes.
     pub fn failed(&self, fill: usize) {
         let mut now = self.now.lock();
@@ -97,28 +97,28 @@ mod tests {
 
     #[test]
     fn tries_become_rare_and_portions_small_until_there_is_space() {
-        let shortage = Shortage::default();
-        assert!(shortage.limit() == u64::MAX && shortage.is_worth_a_try(0, 6400));
+        let low_space = LowSpace::default();
+        assert!(low_space.limit() == u64::MAX && low_space.is_worth_a_try(0, 6400));
         let pauses: Vec<_> = (0..4)
             .map(|_| {
-                shortage.failed(1000);
-                shortage.pause().as_millis()
+                low_space.failed(1000);
+                low_space.pause().as_millis()
             })
             .collect();
         assert_eq!(pauses, [200, 400, 800, 800]);
         assert_eq!(
-            [1000, 1099, 1100, 10].map(|fill| shortage.is_worth_a_try(fill, 6400)),
+            [1000, 1099, 1100, 10].map(|fill| low_space.is_worth_a_try(fill, 6400)),
             [false, false, true, true]
         );
-        assert_eq!(shortage.limit(), LIMIT_MIN);
-        (0..70).for_each(|_| shortage.eased());
-        assert_eq!(shortage.limit(), u64::MAX, "no limit any more");
-        shortage.failed(1000);
-        assert_eq!((shortage.limit(), shortage.pause()), (LIMIT_MIN, PAUSE));
-        shortage.over();
-        assert_eq!(shortage.limit(), u64::MAX);
-        shortage.be_careful();
-        let careful = (0..1000).take_while(|_| shortage.is_careful()).inspect(|_| shortage.over()).count();
+        assert_eq!(low_space.limit(), LIMIT_MIN);
+        (0..70).for_each(|_| low_space.eased());
+        assert_eq!(low_space.limit(), u64::MAX, "no limit any more");
+        low_space.failed(1000);
+        assert_eq!((low_space.limit(), low_space.pause()), (LIMIT_MIN, PAUSE));
+        low_space.over();
+        assert_eq!(low_space.limit(), u64::MAX);
+        low_space.be_careful();
+        let careful = (0..1000).take_while(|_| low_space.is_careful()).inspect(|_| low_space.over()).count();
         assert_eq!(careful as u64, CAREFUL);
     }
 }

@@ -54,7 +54,7 @@ pub(super) struct MergeSpec {
 
 /// See the module documentation.
 pub(super) struct Merge {
-    course: MergeSpec,
+    spec: MergeSpec,
     /// How operands are merged, if there may be any.
     merging: Option<Merging>,
     /// Newest first.
@@ -213,14 +213,14 @@ fn is_below(low: &Bound<Bytes>, key: &Bytes) -> bool {
 
 impl Merge {
     /// `None` if there is nothing to merge.
-    pub fn new(current: &CurrentState, course: MergeSpec) -> Option<Self> {
-        let section = course.section(course.narrowed(current)?);
+    pub fn new(current: &CurrentState, spec: MergeSpec) -> Option<Self> {
+        let section = spec.section(spec.narrowed(current)?);
         Some(Self {
-            queues: course.queues(&section.bounds, section.queues),
+            queues: spec.queues(&section.bounds, section.queues),
             queued: None,
             is_peeked: false,
             free: 0,
-            leaves: course.leaves(current, &section),
+            leaves: spec.leaves(current, &section),
             next_section: section.next,
             memory: IteratorMemory::new(Arc::clone(&current.pager)),
             leaf_next: None,
@@ -228,8 +228,8 @@ impl Merge {
             last: LastKey::Nothing,
             is_passing: false,
             urgency: PATIENCE,
-            merging: course.state.version.merging(course.keyspace),
-            course,
+            merging: spec.state.version.merging(spec.keyspace),
+            spec,
         })
     }
 
@@ -339,7 +339,7 @@ impl Merge {
                 self.is_leaf_taken = true;
             }
             let order = match (&self.queued, &self.leaf_next) {
-                (Some(queued), Some((key, _))) if self.course.direction == Direction::Up => queued.cmp(key),
+                (Some(queued), Some((key, _))) if self.spec.direction == Direction::Up => queued.cmp(key),
                 (Some(queued), Some((key, _))) => key.cmp(queued),
                 (Some(_), None) => Ordering::Less,
                 (None, _) => Ordering::Greater,
@@ -388,10 +388,10 @@ impl Merge {
         run.len += count;
         if run.len >= run.look_at {
             run.look_at = run.len + run.len.min(NOTED);
-            let direction = self.course.direction;
+            let direction = self.spec.direction;
             let onward = match direction {
-                Direction::Up => self.course.behind(current, key),
-                Direction::Down => self.course.beneath(current, Some(key)),
+                Direction::Up => self.spec.behind(current, key),
+                Direction::Down => self.spec.beneath(current, Some(key)),
             };
             if let Some(onward) = onward {
                 run.len += NOTED;
@@ -415,7 +415,7 @@ impl Merge {
 
     /// Whether the queues' next key comes before this one, or is the same.
     fn is_queued_up_to(&self, key: &Bytes) -> bool {
-        self.queued.as_ref().is_some_and(|queued| match self.course.direction {
+        self.queued.as_ref().is_some_and(|queued| match self.spec.direction {
             Direction::Up => queued <= key,
             Direction::Down => queued >= key,
         })
@@ -433,13 +433,13 @@ impl Merge {
     /// Goes on at this bound; what lies before it is known to be empty.
     fn go_on_at(&mut self, current: &CurrentState, bound: Bound<Bytes>) {
         self.hold_last();
-        let bounds = match self.course.direction {
-            Direction::Up => (bound, self.course.bounds.1.clone()),
-            Direction::Down => (self.course.bounds.0.clone(), bound),
+        let bounds = match self.spec.direction {
+            Direction::Up => (bound, self.spec.bounds.1.clone()),
+            Direction::Down => (self.spec.bounds.0.clone(), bound),
         };
-        let section = self.course.section(bounds);
-        self.queues = self.course.queues(&section.bounds, section.queues);
-        self.leaves = self.course.leaves(current, &section);
+        let section = self.spec.section(bounds);
+        self.queues = self.spec.queues(&section.bounds, section.queues);
+        self.leaves = self.spec.leaves(current, &section);
         self.next_section = section.next;
         (self.queued, self.is_peeked, self.free) = (None, false, 0);
         (self.leaf_next, self.is_leaf_taken, self.is_passing) = (None, false, false);
@@ -451,7 +451,7 @@ impl Merge {
         if run.len < if last.is_none() { NOTED_AT_FIRST } else { NOTED } {
             return;
         }
-        let MergeSpec { state, seq, keyspace, bounds: (low, high), direction } = &self.course;
+        let MergeSpec { state, seq, keyspace, bounds: (low, high), direction } = &self.spec;
         let (from, to);
         match direction {
             Direction::Up => {
@@ -477,7 +477,7 @@ impl Merge {
 
     /// The first key in the queues.
     fn first_queued(&mut self) -> Option<Bytes> {
-        let direction = self.course.direction;
+        let direction = self.spec.direction;
         let keys = self.queues.iter_mut().filter_map(|queue| queue.peek().map(|(key, _)| key));
         let first = if direction == Direction::Up { keys.min() } else { keys.max() };
         first.cloned()

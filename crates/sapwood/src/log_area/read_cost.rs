@@ -1,16 +1,16 @@
-//! Read cost: accounts for what range searches pay for the log pieces of a block, and lists the blocks that have
-//! paid for their cleansing.
+//! Read cost: accounts for what the log pieces of a block cost range searches, and lists the blocks that were
+//! charged enough for their cleansing.
 //!
 //! A search through a block reads those of its pieces that its range touches, from the device or from the
 //! cache, and merges them: that cost is its read cost. Cleansing the block costs its price once, and ends the
-//! read cost. Buying when the read cost paid so far has reached the price never costs more than twice the best choice,
+//! read cost. Buying when the read cost charged so far has reached the price never costs more than twice the best choice,
 //! however many searches follow (the rule of ski rental). Each block has an account of its own, so that
 //! blocks with many searches are cleansed first, and blocks without any never. (d-IPL B+-tree: eager
 //! cleansing, there begun by a threshold of reads.)
 //!
 //! A block with many runs has a cheaper option: merging them into one, so that a search reads one piece in
 //! place of one of each run. The leaves stay as they are, so merging costs a half to a tenth of a
-//! cleansing. It comes first, even if both are paid when the block is handled between two flushes: it saves
+//! cleansing. It comes first, even if the charge is enough for both when the block is handled between two flushes: it saves
 //! the most for its price. Then the account restarts at 0 and rises slowly, with the read cost of one run. As
 //! long as no flush adds runs, both together cost no more than three times what a cleansing at the
 //! beginning would have cost.
@@ -19,8 +19,8 @@
 //! 0 ── read cost of many runs ──▶ price of merging, and 0 again ── read cost of one run ──▶ price of cleansing
 //! ```
 //!
-//! Invariant: the list of blocks that have paid is bounded. A block that finds it full is listed when it has
-//! paid its price once more.
+//! Invariant: the list of blocks that were charged enough is bounded. A block that finds it full is listed when it was
+//! charged its price once more.
 
 use crate::lock_order::{RankedMutex, rank};
 use crate::storage::mapping_table::Position;
@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Bytes that a device moves in long requests while it reads one log piece by itself among many (14
 /// microseconds for 4.5 KiB and 1 GB/s where we measured, see docs/benchmarks.md). A piece that comes with
-/// its neighbour's request pays for its length only.
+/// its neighbour's request is charged its length only.
 pub(crate) const BYTES_A_PIECE: u64 = 14 << 10;
 /// Of these bytes, the cost of the request without its length.
 pub(crate) const BYTES_A_REQUEST: u64 = BYTES_A_PIECE - (4 << 10);
@@ -56,12 +56,12 @@ pub(crate) fn price(leaves: u64, pieces: u64, runs: usize) -> u64 {
 
 /// What a block's read cost buys next, and its price.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Charge {
+pub(crate) enum Remedy {
     Merging(u64),
     Cleansing(u64),
 }
 
-impl Charge {
+impl Remedy {
     /// What to buy for a block with so many bytes of leaves, and of pieces in so many runs. Merging reads
     /// the pieces and writes them; it comes first if it costs at most half as much as a cleansing.
     pub fn of(leaves: u64, pieces: u64, runs: usize) -> Self {
@@ -84,7 +84,7 @@ impl Charge {
 /// The account of one block.
 #[derive(Debug, Default)]
 pub(crate) struct ReadCost {
-    paid: AtomicU64,
+    charged: AtomicU64,
     /// Price of what is bought next; looked up by the first payer.
     price: OnceLock<u64>,
 }
@@ -92,37 +92,37 @@ pub(crate) struct ReadCost {
 impl ReadCost {
     /// The account after the block got one more run: the same read cost, and a new price.
     pub fn carried_over(&self) -> Self {
-        Self { paid: AtomicU64::new(self.paid()), price: OnceLock::new() }
+        Self { charged: AtomicU64::new(self.charged()), price: OnceLock::new() }
     }
 
-    /// Read cost paid, in bytes that a device could have moved instead.
-    pub fn paid(&self) -> u64 {
-        self.paid.load(Relaxed)
+    /// Read cost charged, in bytes that a device could have moved instead.
+    pub fn charged(&self) -> u64 {
+        self.charged.load(Relaxed)
     }
 
     /// Whether the read cost has reached a price.
     pub fn has_reached(&self, price: u64) -> bool {
-        self.paid() >= price
+        self.charged() >= price
     }
 
-    /// Pays. Returns whether this reached the price, or a multiple of it.
-    fn pay(&self, bytes: u64, price: impl FnOnce() -> u64) -> bool {
+    /// Charges. Returns whether this reached the price, or a multiple of it.
+    fn charge(&self, bytes: u64, price: impl FnOnce() -> u64) -> bool {
         let price = (*self.price.get_or_init(price)).max(1);
-        let before = self.paid.fetch_add(bytes, Relaxed);
+        let before = self.charged.fetch_add(bytes, Relaxed);
         (before + bytes) / price > before / price
     }
 }
 
-/// All accounts together: sums, and the list of blocks that have paid.
+/// All accounts together: sums, and the list of blocks that were charged enough.
 #[derive(Debug, Default)]
 pub(crate) struct ReadCosts {
-    /// Pieces read from the device, pieces found in the cache, and what was paid for both.
+    /// Pieces read from the device, pieces found in the cache, and what was charged for both.
     read: AtomicU64,
     cached: AtomicU64,
-    paid: AtomicU64,
+    charged: AtomicU64,
     /// Read cost of blocks that were cleansed or merged because of it.
-    settled: AtomicU64,
-    /// Blocks that have paid, with the position of their first leaf.
+    discharged: AtomicU64,
+    /// Blocks that were charged enough, with the position of their first leaf.
     listed: RankedMutex<rank::ReadCosts, Vec<(Position, NodeId)>>,
 }
 
@@ -150,8 +150,8 @@ impl Needed {
 }
 
 impl ReadCosts {
-    /// Pays for the pieces of a block that a search needs, and lists the block when its price is paid.
-    pub fn pay(
+    /// Charges a block for its pieces that a search needs, and lists it when the charge reaches its price.
+    pub fn charge(
         &self,
         read_cost: &ReadCost,
         needed: Needed,
@@ -160,9 +160,9 @@ impl ReadCosts {
     ) {
         self.read.fetch_add(needed.read, Relaxed);
         self.cached.fetch_add(needed.cached, Relaxed);
-        self.paid.fetch_add(needed.bytes, Relaxed);
+        self.charged.fetch_add(needed.bytes, Relaxed);
         let (Some(position), block) = place else { return };
-        if read_cost.pay(needed.bytes, price) {
+        if read_cost.charge(needed.bytes, price) {
             let mut listed = self.listed.lock();
             if listed.len() < LISTED_MAX {
                 listed.push((position, block));
@@ -175,17 +175,17 @@ impl ReadCosts {
         (self.read.load(Relaxed), self.cached.load(Relaxed))
     }
 
-    /// Settles the read cost of a block that was cleansed, or whose runs were merged, because of it.
-    pub fn settle(&self, read_cost: &ReadCost) {
-        self.settled.fetch_add(read_cost.paid(), Relaxed);
+    /// Discharges the read cost of a block that was cleansed, or whose runs were merged, because of it.
+    pub fn discharge(&self, read_cost: &ReadCost) {
+        self.discharged.fetch_add(read_cost.charged(), Relaxed);
     }
 
-    /// Read cost that was paid without any cleansing or merging for it yet, in bytes.
-    pub fn unsettled(&self) -> u64 {
-        self.paid.load(Relaxed).saturating_sub(self.settled.load(Relaxed))
+    /// Read cost that was charged without any cleansing or merging for it yet, in bytes.
+    pub fn outstanding(&self) -> u64 {
+        self.charged.load(Relaxed).saturating_sub(self.discharged.load(Relaxed))
     }
 
-    /// Takes the list of blocks that have paid, sorted by where their leaves lie on the device: so these die
+    /// Takes the list of blocks that were charged enough, sorted by where their leaves lie on the device: so these die
     /// side by side, and whole segments with them.
     pub fn take_listed(&self) -> Vec<(Position, NodeId)> {
         let mut listed = std::mem::take(&mut *self.listed.lock());
@@ -194,7 +194,7 @@ impl ReadCosts {
         listed
     }
 
-    /// Whether any block has paid.
+    /// Whether any block was charged enough.
     pub fn has_listed(&self) -> bool {
         !self.listed.lock().is_empty()
     }
@@ -223,33 +223,33 @@ mod tests {
     #[test]
     fn a_block_that_has_paid_is_listed_once_and_again_after_another_price() {
         let (read_costs, read_cost) = (ReadCosts::default(), ReadCost::default());
-        let pay = |read, cached| {
-            read_costs.pay(&read_cost, needed(read, cached), || PRICE, (Some(Position(7)), NodeId(1)))
+        let charge = |read, cached| {
+            read_costs.charge(&read_cost, needed(read, cached), || PRICE, (Some(Position(7)), NodeId(1)))
         };
-        pay(9, 0);
+        charge(9, 0);
         assert!(read_costs.take_listed().is_empty() && !read_cost.has_reached(PRICE));
-        pay(0, 14);
+        charge(0, 14);
         assert!(read_cost.has_reached(PRICE));
-        pay(5, 0);
+        charge(5, 0);
         assert_eq!(read_costs.take_listed(), [(Position(7), NodeId(1))]);
-        pay(4, 0);
-        assert!(read_costs.take_listed().is_empty(), "not before it has paid once more");
-        pay(1, 0);
+        charge(4, 0);
+        assert!(read_costs.take_listed().is_empty(), "not before it was charged once more");
+        charge(1, 0);
         assert_eq!(read_costs.take_listed().len(), 1);
-        assert_eq!(read_costs.unsettled(), 19 * BYTES_A_PIECE + 14 * BYTES_A_CACHED_PIECE);
-        read_costs.settle(&read_cost);
-        assert_eq!(read_costs.unsettled(), 0);
-        assert_eq!(read_cost.carried_over().paid(), read_cost.paid());
+        assert_eq!(read_costs.outstanding(), 19 * BYTES_A_PIECE + 14 * BYTES_A_CACHED_PIECE);
+        read_costs.discharge(&read_cost);
+        assert_eq!(read_costs.outstanding(), 0);
+        assert_eq!(read_cost.carried_over().charged(), read_cost.charged());
     }
 
     #[test]
     fn layers_are_merged_where_they_are_many_and_short() {
-        let next = |pieces, runs| Charge::of(400 << 10, pieces, runs);
-        let cleansing = |pieces, runs| Charge::Cleansing(price(400 << 10, pieces, runs));
+        let next = |pieces, runs| Remedy::of(400 << 10, pieces, runs);
+        let cleansing = |pieces, runs| Remedy::Cleansing(price(400 << 10, pieces, runs));
         let requests = MERGED_MIN as u64 * BYTES_A_REQUEST;
         assert_eq!(
             next(40 << 10, MERGED_MIN),
-            Charge::Merging((80 << 10) + requests),
+            Remedy::Merging((80 << 10) + requests),
             "a tenth of the leaves"
         );
         let few = MERGED_MIN - 1;
@@ -262,7 +262,7 @@ mod tests {
         let read_costs = ReadCosts::default();
         for block in 0..2 * LISTED_MAX as u64 {
             let place = (Some(Position(1 << 30 >> (block % 20))), NodeId(block));
-            read_costs.pay(&ReadCost::default(), needed(10, 0), || PRICE, place);
+            read_costs.charge(&ReadCost::default(), needed(10, 0), || PRICE, place);
         }
         let listed = read_costs.take_listed();
         assert!(listed.len() == LISTED_MAX && listed.is_sorted());

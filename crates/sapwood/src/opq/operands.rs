@@ -13,7 +13,7 @@
 //!
 //! Invariants:
 //! 1. An entry has operands only if no entry of its key beneath it, in this queue, is a removal, or lies in a removed range.
-//! 2. Operands are combined only if they come to the trees together: never across a [border](Opq::new). What a flush that was
+//! 2. Operands are combined only if they come to the trees together: never across the end of a [begun flush](Opq::new). What a flush that was
 //!    interrupted by a crash has brought to the trees ends at one, and the queue of the next process has that once more.
 
 use super::map::Entry;
@@ -66,7 +66,7 @@ impl Opq {
     }
 
     fn crosses_border(&self, below: SeqNo, above: SeqNo) -> bool {
-        self.borders.iter().any(|border| below <= *border && *border < above)
+        self.begun_flushes.iter().any(|end| below <= *end && *end < above)
     }
 
     /// What is to be stored for an operand of the operation `seq`.
@@ -184,16 +184,16 @@ mod tests {
         fn readers_see_each_operand_once(
             steps in prop::collection::vec((0u8..3, step()), 1..if cfg!(miri) { 12 } else { 120 }),
             batch in 1usize..20,
-            borders in prop::collection::vec(1u64..120, 0..3),
+            begun_flushes in prop::collection::vec(1u64..120, 0..3),
             seq in 1u64..121,
             taken in 0usize..4,
         ) {
             // What is inserted together becomes visible together: no reader is at a number within it.
             let end_of = |seq: u64| seq.div_ceil(batch as u64) * batch as u64;
-            let (borders, seq): (Vec<_>, _) = (borders.into_iter().map(end_of).collect(), end_of(seq));
+            let (begun_flushes, seq): (Vec<_>, _) = (begun_flushes.into_iter().map(end_of).collect(), end_of(seq));
             let merging = merging(Append);
             let merging_of = |_| Some(merging.clone());
-            let queue = Opq::with_borders(&borders);
+            let queue = Opq::with_begun_flushes(&begun_flushes);
             let stored: Vec<_> = steps.iter().map(|(key, step)| {
                 let value = match step {
                     Step::Put(value) => Some(crate::merging::whole(value)),
@@ -230,10 +230,10 @@ mod tests {
                 };
                 let expected = model_up_to(seq);
                 let base = crate::merging::whole(b"base");
-                // What a flush that was interrupted at a border has brought to the leaf already.
-                let flushed = borders.iter().copied().filter(|border| *border <= seq).nth(taken);
-                let flushed = flushed.and_then(|border| {
-                    let change = queue.get(MAIN, &[key], border, Some(&merging))?;
+                // What a flush that was interrupted there has brought to the leaf already.
+                let flushed = begun_flushes.iter().copied().filter(|end| *end <= seq).nth(taken);
+                let flushed = flushed.and_then(|end| {
+                    let change = queue.get(MAIN, &[key], end, Some(&merging))?;
                     Some(merging.lay_all([change.as_deref(), Some(&base[..])]))
                 });
                 let leaf = flushed.unwrap_or(Some(base));

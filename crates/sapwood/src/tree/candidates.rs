@@ -1,4 +1,4 @@
-//! Finds the blocks with log areas that are to be cleansed or merged: those that scans have paid for, those
+//! Finds the blocks with log areas that are to be cleansed or merged: those that scans have charged enough for, those
 //! that have grown, or all of them.
 //!
 //! Invariant: blocks of a tree come in key order, each once.
@@ -6,7 +6,7 @@
 use crate::cache::pager::{Keep, Pager};
 use crate::error::Result;
 use crate::log_area::LogArea;
-use crate::log_area::read_cost::Charge;
+use crate::log_area::read_cost::Remedy;
 use crate::operation::KeyspaceId;
 use crate::storage::node::NodeId;
 use crate::tree::cleansing_cursor::CleansingTask;
@@ -22,46 +22,46 @@ pub(crate) struct Logged {
     pub area: Arc<LogArea>,
 }
 
-/// A log area for which range searches have paid the price of its cleansing, or of merging its runs.
+/// A log area that range searches have charged the price of its cleansing, or of merging its runs.
 #[derive(Debug)]
-pub(crate) struct Paid {
+pub(crate) struct Charged {
     pub area: Arc<LogArea>,
-    /// Price of the cleansing or merging: see [`Charge`].
+    /// Price of the cleansing or merging: see [`Remedy`].
     pub price: u64,
 }
 
 /// Blocks of one tree to be cleansed or merged together, in key order, each with its payment.
 #[derive(Default)]
-pub(crate) struct PaidBlocks {
+pub(crate) struct ChargedBlocks {
     pub cleansed: Turn,
     pub merged: Turn,
 }
 
-/// See [`PaidBlocks`].
+/// See [`ChargedBlocks`].
 #[derive(Default)]
 pub(crate) struct Turn {
     pub blocks: Vec<Logged>,
-    pub paid: Vec<Paid>,
+    pub charged: Vec<Charged>,
 }
 
 impl Turn {
-    fn push(&mut self, block: NodeId, paid: Paid) {
-        self.blocks.push(Logged { block, area: Arc::clone(&paid.area) });
-        self.paid.push(paid);
+    fn push(&mut self, block: NodeId, charged: Charged) {
+        self.blocks.push(Logged { block, area: Arc::clone(&charged.area) });
+        self.charged.push(charged);
     }
 }
 
 /// Takes blocks from the front of `listed` until they would write `write` bytes or hold `hold` bytes of
 /// pieces. Returns those that have a log area that has reached its price, to be cleansed or merged. The
 /// others have been handled since, or no longer exist. A block that is listed twice is returned once.
-pub(crate) fn paid(
+pub(crate) fn charged(
     pager: &Pager,
     version: &Version,
     listed: &mut impl Iterator<Item = NodeId>,
     write: u64,
     hold: u64,
-) -> Result<BTreeMap<KeyspaceId, PaidBlocks>> {
-    let mut sorted: BTreeMap<(KeyspaceId, Bytes), (NodeId, Arc<LogArea>, Charge)> = BTreeMap::new();
+) -> Result<BTreeMap<KeyspaceId, ChargedBlocks>> {
+    let mut sorted: BTreeMap<(KeyspaceId, Bytes), (NodeId, Arc<LogArea>, Remedy)> = BTreeMap::new();
     let (mut written, mut buffered) = (0, 0);
     while written < write
         && buffered < hold
@@ -75,27 +75,27 @@ pub(crate) fn paid(
             continue;
         }
         let (leaves, pieces) = (view.leaf_bytes(&block), area.bytes());
-        let next = Charge::of(leaves, pieces, area.run_count());
+        let next = Remedy::of(leaves, pieces, area.run_count());
         // Sorted by a separator inside the block, since the first one is empty. A block of one leaf has no
         // other separator, and is left to the cleansing cursor.
         let last = block.count().saturating_sub(1);
         if last > 0 && area.read_cost().has_reached(next.price()) {
             written += match next {
-                Charge::Merging(_) => pieces,
-                Charge::Cleansing(_) => leaves + pieces,
+                Remedy::Merging(_) => pieces,
+                Remedy::Cleansing(_) => leaves + pieces,
             };
             buffered += pieces;
             sorted.insert((view.keyspace, block.key_bytes(last)), (id, Arc::clone(area), next));
         }
     }
-    let mut blocks = BTreeMap::<_, PaidBlocks>::new();
+    let mut blocks = BTreeMap::<_, ChargedBlocks>::new();
     for ((keyspace, _), (id, area, next)) in sorted {
-        let PaidBlocks { cleansed, merged } = blocks.entry(keyspace).or_default();
+        let ChargedBlocks { cleansed, merged } = blocks.entry(keyspace).or_default();
         let turn = match next {
-            Charge::Merging(_) => merged,
-            Charge::Cleansing(_) => cleansed,
+            Remedy::Merging(_) => merged,
+            Remedy::Cleansing(_) => cleansed,
         };
-        turn.push(id, Paid { area, price: next.price() });
+        turn.push(id, Charged { area, price: next.price() });
     }
     Ok(blocks)
 }

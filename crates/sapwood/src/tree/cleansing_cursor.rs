@@ -99,7 +99,7 @@ pub(crate) struct CleansingTask {
     pub low: Bytes,
     /// Bytes of its leaves.
     pub leaves: u64,
-    /// Cleanse it whatever its log weighs: range searches have paid for it, or it has many runs.
+    /// Cleanse it whatever its log weighs: range searches have charged enough for it, or it has many runs.
     pub is_wanted: bool,
 }
 

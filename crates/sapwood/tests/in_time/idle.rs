@@ -126,7 +126,7 @@ fn scans_beside_inserts() -> bool {
     }
     let stats = db.stats();
     let paid = stats.reads.pieces_scanned * RENT.0 + stats.reads.pieces_cached * RENT.1;
-    let spent = stats.writes.spent_for_scans;
+    let spent = stats.writes.charged_for_scans;
     assert!(spent > 0 && spent <= paid, "{spent} of {paid} bytes paid");
     assert!(
         stats.space.log_pieces > begin.space.log_pieces / 4,

@@ -19,7 +19,7 @@ use crate::log_area::read_cost::price;
 use crate::pool::Task;
 use crate::publish::TreesChange;
 use crate::storage::writer::Writer;
-use crate::tree::candidates::{Logged, Paid};
+use crate::tree::candidates::{Charged, Logged};
 use crate::tree::cleanse::to_leaves;
 use crate::tree::cleansing_cursor::CleansingTask;
 use crate::tree::cleansing_prefetch::prefetch_for_cleansing;
@@ -168,7 +168,7 @@ impl Cleanser {
         let report = |bytes| self.ctx.progress.wrote(bytes);
         let mut builder =
             VersionBuilder::begin(Arc::clone(&base), &self.ctx.pager, writer).reporting(&report);
-        let (mut paid, mut bytes, mut count) = (Vec::new(), 0, 0);
+        let (mut charged, mut bytes, mut count) = (Vec::new(), 0, 0);
         // The blocks of one keyspace after the other.
         while let Some(keyspace) = due.first().map(|first| first.keyspace)
             && bytes < budget
@@ -188,7 +188,7 @@ impl Cleanser {
                     bytes += next.leaves + area.bytes();
                     let price = price(next.leaves, area.bytes(), area.run_count());
                     if next.is_wanted && area.read_cost().has_reached(price) {
-                        paid.push(Paid { area: Arc::clone(area), price });
+                        charged.push(Charged { area: Arc::clone(area), price });
                     }
                     blocks.push(Logged { block: id, area: Arc::clone(area) });
                 }
@@ -203,7 +203,7 @@ impl Cleanser {
         }
         self.ctx.publisher.commit_version(builder, TreesChange::Same)?;
         self.ctx.flush.counters.blocks_cleansed.fetch_add(count, Relaxed);
-        self.ctx.flush.counters.cleansed_for_scans(&self.ctx.pager.read_costs, &paid);
+        self.ctx.flush.counters.cleansed_for_scans(&self.ctx.pager.read_costs, &charged);
         self.ctx.flush.counters.portions.fetch_add(1, Relaxed);
         Ok(due)
     }

@@ -81,7 +81,7 @@ impl Flusher {
         drop(state);
         // What lies in removed ranges is removed first.
         let frozen = frozen.filter(|frozen| frozen.queue.range_removals().is_empty());
-        let is_short = self.ctx.flush.shortage.limit() != u64::MAX || self.ctx.flush.shortage.is_careful();
+        let is_short = self.ctx.flush.low_space.limit() != u64::MAX || self.ctx.flush.low_space.is_careful();
         let Some(frozen) = frozen.filter(|frozen| frozen.is_whole() && !is_short) else {
             return Ok(None);
         };

@@ -95,8 +95,8 @@ impl Flusher {
         let mut remainder = Remainder::of(&removed);
         loop {
             let base = Arc::clone(&self.ctx.state.load().version);
-            let limit = self.ctx.flush.shortage.limit();
-            let (live, is_careful) = (base.live_bytes(), self.ctx.flush.shortage.is_careful());
+            let limit = self.ctx.flush.low_space.limit();
+            let (live, is_careful) = (base.live_bytes(), self.ctx.flush.low_space.is_careful());
             let most = if is_careful { portion(live) } else { flush_portion(live) };
             let budget =
                 most.min(limit).min(self.ctx.nodes_max() * self.ctx.memory.shares.node_len.leaf as u64);
@@ -210,7 +210,7 @@ impl Flusher {
             let Some(next) = next else { return Ok(()) };
             left = parts.into_iter().filter_map(|part| part.behind(&next)).collect();
             frozen.set_resume(next);
-            self.ctx.flush.shortage.eased();
+            self.ctx.flush.low_space.eased();
             match self.collector.tidy_up(writer, GcUrgency::AtWork) {
                 // There may be space for what is waiting.
                 Err(error) if error.is_disk_full() => self.ctx.space.reclaim_space(),
@@ -260,7 +260,7 @@ impl Flusher {
     /// There was no space for a large portion: a smaller one replaces it, starting with the same blocks.
     fn try_smaller_portion(&self, cursor: &mut CleansingCursor, position: CursorPosition) {
         cursor.back_to(position);
-        self.ctx.flush.shortage.be_careful();
+        self.ctx.flush.low_space.be_careful();
         self.ctx.space.reclaim_space();
     }
 

@@ -146,9 +146,9 @@ impl Flusher {
         drop(blocks);
         cleansed?;
         if is_given_up {
-            self.ctx.flush.shortage.eased();
+            self.ctx.flush.low_space.eased();
         } else {
-            self.ctx.flush.shortage.over();
+            self.ctx.flush.low_space.over();
         }
         carry_over.ahead = match ahead {
             // The next flush will find out itself.

@@ -305,7 +305,7 @@ fn kept_space_goes_back_while_a_walk_rests() {
 
 const RECORDS: u32 = 16_000;
 
-/// Scans everywhere until blocks have paid, and gives them what they have paid for. Says how many were merged until now, and how many cleansed.
+/// Scans everywhere until blocks are charged enough, and cleanses or merges them. Says how many were merged until now, and how many cleansed.
 fn scan_until_paid(db: &Database, keyspace: &Keyspace) -> (u64, u64) {
     let engine = &db.handle.engine;
     while !engine.pager.read_costs.has_listed() {
@@ -335,7 +335,7 @@ fn assert_holds(keyspace: &Keyspace, records: &BTreeMap<u32, u8>) {
     }
 }
 
-/// The runs say the same when they are one, also to the next opening; and what scans go on to pay buys the cleansing.
+/// The runs say the same when they are one, also to the next opening; and what scans go on to charge buys the cleansing.
 #[test]
 fn layers_that_scans_have_paid_for_are_merged_first_and_cleansed_later() {
     let volume = Simulated::new(1);
@@ -386,7 +386,7 @@ fn layers_that_scans_have_paid_for_are_merged_first_and_cleansed_later() {
     db.check().unwrap();
 }
 
-/// A drop waits for no work. What scans have paid for goes with the tree.
+/// A drop waits for no work. What scans have charged goes with the tree.
 #[test]
 fn blocks_of_a_dropped_keyspace_are_not_cleansed_for_scans() {
     let shared: Arc<dyn Volume> = Arc::new(Simulated::new(1));

@@ -589,7 +589,7 @@ fn manifest_between_two_reads(nth: u64) -> bool {
         move || {
             batch.commit().unwrap();
             // In small portions, of which a later one has no space.
-            writer.handle.engine.flush.shortage.failed(0);
+            writer.handle.engine.flush.low_space.failed(0);
             let writes = Filter::kinds([OperationKind::Write]).file("manifest-");
             volume.fail_nth(writes, nth, Fault::NoSpace, Repeat::Sticky);
             _ = writer.flush();

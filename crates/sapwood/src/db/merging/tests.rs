@@ -245,7 +245,7 @@ fn operands_come_once_whatever_a_crash_leaves_of_a_flush() {
                 Repeat::Once,
             );
             // In small portions.
-            db.handle.engine.flush.shortage.failed(0);
+            db.handle.engine.flush.low_space.failed(0);
             _ = db.flush();
             drop((keyspace, db));
             volume = volume.power_loss(seed + u64::from(crash));
@@ -371,7 +371,7 @@ fn operands_come_once_beside_a_commit_that_is_synced() {
         let manifest = db.handle.engine.publisher.manifest_for_test().as_ref().unwrap().current().manifest;
         let writes = Filter::kinds([OperationKind::Write]).file(file_name(manifest));
         volume.fail_nth(writes, 1 + behind as u64, Fault::Error, Repeat::Once);
-        db.handle.engine.flush.shortage.failed(0);
+        db.handle.engine.flush.low_space.failed(0);
         _ = db.flush();
         drop((keyspace, other, db));
         let volume = volume.power_loss(seed);

@@ -142,7 +142,7 @@ impl Map {
                 let last = self.entry(writer.last).key();
                 let skip = shared(last, key).saturating_sub(EARLIER);
                 let is_other = (last.0, last.1) != (key.0, key.1);
-                let low = if is_other { self.border(writer, key) } else { entry };
+                let low = if is_other { self.separator(writer, key) } else { entry };
                 let (stem, slots) = (CommonPrefix { skip, stem: entry }, [Slot::new(rank(key, skip), entry)]);
                 Node::at(&self.table, right).write(low, stem, &slots, self.life_of_one(entry));
                 self.replace(writer, way, leaf, Some(right));
@@ -199,7 +199,7 @@ impl Map {
             let is_of_one = self.is_of_one(slots[middle - 1], slots[middle]);
             let (left, right) = slots.split_at(middle);
             let place = right[0].place();
-            let middle = if is_of_one { place } else { self.border(writer, self.entry(place).key()) };
+            let middle = if is_of_one { place } else { self.separator(writer, self.entry(place).key()) };
             let one =
                 self.make(writer, Plan { kind: LEAF, slots: left, stem, low, high: middle, is_live }, None);
             let two =
@@ -228,7 +228,7 @@ impl Map {
     }
 
     /// What a range begins with that is to have all versions of this key, those to come too. It is in no slot.
-    fn border(&self, writer: &mut Writer, (keyspace, key, _): Key<'_>) -> MemoryRef {
+    fn separator(&self, writer: &mut Writer, (keyspace, key, _): Key<'_>) -> MemoryRef {
         let place = (keyspace, key, SeqNo::MAX);
         entry::write(&mut writer.memory, &self.table, &self.memory, place, None)
     }

@@ -205,8 +205,8 @@ impl Map {
             }
             if leaf.node.word().is_as(leaf.word) {
                 self.sort(&mut slots[..len]);
-                let border = |place: MemoryRef| place.is_somewhere().then(|| self.entry(place));
-                let (low, upper) = (border(low), border(leaf.upper));
+                let separator = |place: MemoryRef| place.is_somewhere().then(|| self.entry(place));
+                let (low, upper) = (separator(low), separator(leaf.upper));
                 return Some(Page { slots, at: 0, len, low, upper });
             }
         }

@@ -3,7 +3,7 @@
 //!
 //! Invariants:
 //! 1. All pieces that may have a key of a leaf's range are in its group, or in an earlier one.
-//! 2. A search pays for a block's pieces when it looks them up, whether they are in the cache or not.
+//! 2. A search charges the block for its pieces when it looks them up, whether they are in the cache or not.
 
 use crate::cache::pager::Coming;
 use crate::error::Result;
@@ -46,7 +46,7 @@ impl Pieces {
         self.0.iter().filter(|(_, _, node)| node.is_none()).map(|(_, id, _)| *id)
     }
 
-    /// Looks up the pieces that the next leaf of the path needs in the cache, and pays their read cost. An error
+    /// Looks up the pieces that the next leaf of the path needs in the cache, and charges their read cost. An error
     /// changes nothing.
     pub fn look_up(&mut self, spec: &ScanSpec, path: &mut Path) -> Result<()> {
         self.take(spec, path, |_| true).map(|_| ())

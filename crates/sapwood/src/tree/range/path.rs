@@ -9,7 +9,7 @@ use crate::cache::pager::Pager;
 use crate::cache::scan_lengths::Kind;
 use crate::error::Result;
 use crate::log_area::LogArea;
-use crate::log_area::read_cost::{BYTES_A_PIECE, Charge, Needed};
+use crate::log_area::read_cost::{BYTES_A_PIECE, Needed, Remedy};
 use crate::operation::KeyspaceId;
 use crate::storage::mapping_table::Position;
 use crate::storage::node::{Node, NodeId};
@@ -213,7 +213,7 @@ impl Path {
         crossing.next(spec, has_one.then(|| crossing.block.key(separator)))
     }
 
-    /// Takes these pieces, which are all that the next leaf needs (some were in the cache), and pays their
+    /// Takes these pieces, which are all that the next leaf needs (some were in the cache), and charges their
     /// read cost. Returns the block, and the number of its runs.
     pub fn take_pieces(
         &mut self,
@@ -237,15 +237,15 @@ impl Path {
             }
             crossed.was_read = cached.is_none();
         }
-        let next_price = || Charge::of(view.leaf_bytes(block), area.bytes(), runs.len()).price();
+        let next_price = || Remedy::of(view.leaf_bytes(block), area.bytes(), runs.len()).price();
         let begin: Option<Position> =
             view.version.table.address(block.child(0)).map(|address| address.position);
         let place = (begin, block.name().id);
-        view.pager.read_costs.pay(area.read_cost(), needed, next_price, place);
+        view.pager.read_costs.charge(area.read_cost(), needed, next_price, place);
         Some((block.name().id, runs.len()))
     }
 
-    /// Bytes that a search pays for entering the next block: one piece of each run, unless it is in the
+    /// Bytes that a search is charged for entering the next block: one piece of each run, unless it is in the
     /// cache. `None` if the search ends before that block, if the block has another parent than this one, or
     /// if its node is not in the cache.
     pub fn toll(&self, spec: &ScanSpec) -> Option<u64> {

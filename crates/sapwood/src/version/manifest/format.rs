@@ -18,6 +18,7 @@
 //! is the same without the payload.
 
 use crate::bytecode::Reader;
+use crate::database_id::DatabaseId;
 use crate::encryption::{Encryption, TRAILER};
 use crate::error::{Error, Result};
 use crate::version::current::Current;
@@ -32,17 +33,56 @@ pub(super) const RECORD_HEADER: usize = 21;
 /// Greatest length of an edit, in bytes: a longer one is refused when read, so that damage costs no memory.
 pub(crate) const EDIT_MAX: usize = 64 << 20;
 
-pub(super) fn encode_header(current: &Current, epoch: u64) -> Vec<u8> {
-    let mut out = Vec::with_capacity(FILE_HEADER);
-    out.extend_from_slice(FILE_MAGIC);
-    out.extend_from_slice(&current.format.to_le_bytes());
-    out.extend_from_slice(&current.database.0);
-    out.extend_from_slice(&current.manifest.to_le_bytes());
-    out.extend_from_slice(&epoch.to_le_bytes());
-    out.extend_from_slice(&[0; 4]);
-    let crc = crc32c::crc32c(&out);
-    out.extend_from_slice(&crc.to_le_bytes());
-    out
+/// The header of a file.
+pub(super) struct FileHeader {
+    pub format: u32,
+    pub database: DatabaseId,
+    pub number: u64,
+    /// That of the version that the checkpoint behind it has.
+    pub epoch: u64,
+}
+
+/// Why bytes are no header.
+pub(super) enum HeaderFlaw {
+    CutOff,
+    Checksum { said: u32, actual: u32 },
+}
+
+impl FileHeader {
+    /// That of the manifest of `current`.
+    pub fn of(current: &Current, epoch: u64) -> Self {
+        Self { format: current.format, database: current.database, number: current.manifest, epoch }
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(FILE_HEADER);
+        out.extend_from_slice(FILE_MAGIC);
+        out.extend_from_slice(&self.format.to_le_bytes());
+        out.extend_from_slice(&self.database.0);
+        out.extend_from_slice(&self.number.to_le_bytes());
+        out.extend_from_slice(&self.epoch.to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+        let crc = crc32c::crc32c(&out);
+        out.extend_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// What `encode` made, at the beginning of these bytes.
+    pub fn decode(bytes: &[u8]) -> std::result::Result<Self, HeaderFlaw> {
+        let mut reader = Reader::new(bytes);
+        let mut fields = || {
+            let magic = reader.array::<8>()?;
+            let (format, database) = (reader.u32()?, DatabaseId(reader.array()?));
+            let header = Self { format, database, number: reader.u64()?, epoch: reader.u64()? };
+            Some((magic, header, reader.u32()?, reader.u32()?))
+        };
+        let (magic, header, _, said) = fields().ok_or(HeaderFlaw::CutOff)?;
+        let actual = crc32c::crc32c(&bytes[..FILE_HEADER - 4]);
+        if magic != *FILE_MAGIC || actual != said {
+            return Err(HeaderFlaw::Checksum { said, actual });
+        }
+        Ok(header)
+    }
 }
 
 /// Tags of the format: bits of byte 20.
@@ -93,7 +133,7 @@ pub(super) fn record_checksum(current: &Current, offset: u64, record: &[u8]) -> 
 /// A manifest of edits whose payloads are pieces of `bytes`, each piece behind its length: for fuzzing.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn seal(current: &Current, bytes: &[u8]) -> Vec<u8> {
-    let mut file = encode_header(current, 0);
+    let mut file = FileHeader::of(current, 0).encode();
     let mut rest = bytes;
     let mut epoch = 0u64;
     while let [len, after @ ..] = rest {

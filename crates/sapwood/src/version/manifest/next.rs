@@ -11,7 +11,7 @@
 //!    valid one, and no other begins with its number ([`Manifest`](super::Manifest)).
 //! 2. When `CURRENT` names it, it has all edits of the manifest before, durably.
 
-use super::format::encode_header;
+use super::format::FileHeader;
 use super::replay::read_record;
 use super::{Output, file_name};
 use crate::encryption::Encryption;
@@ -66,7 +66,7 @@ impl NextManifest {
         let (epoch, rest) = (version.epoch, Checkpoint::of(version).peekable());
         let mut next = Self { output, epoch, rest, checkpoint_len: 0, since, unless_kept };
         next.output.volume.resize(next.output.file, 0)?;
-        let header = encode_header(&next.output.current, epoch);
+        let header = FileHeader::of(&next.output.current, epoch).encode();
         next.output.write(&header)?;
         Ok(next)
     }

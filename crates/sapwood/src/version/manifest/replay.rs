@@ -7,11 +7,10 @@
 
 use super::file_name;
 use super::format::{
-    FILE_HEADER, FILE_MAGIC, RECORD_HEADER, RECORD_MAGIC, Record, decode_record, record_len, says_encrypted,
+    FILE_HEADER, FileHeader, HeaderFlaw, RECORD_HEADER, RECORD_MAGIC, Record, decode_record, record_len,
+    says_encrypted,
 };
-use crate::bytecode::Reader;
 use crate::cache::pager::FILE as DATA_FILE;
-use crate::database_id::DatabaseId;
 use crate::encryption::Encryption;
 use crate::error::{Error, Result};
 use crate::operation::NUMBER_MAX;
@@ -218,55 +217,32 @@ fn decode_until(
     let current = of.0;
     let (len, name) = (source.len(), &*file_name(current.manifest));
     let mut window = Window::new(source);
-    let bytes = window.get(0, FILE_HEADER)?;
-    let mut reader = Reader::new(bytes);
-    let mut header = || {
-        Some((
-            reader.array::<8>()?,
-            reader.u32()?,
-            reader.array::<16>()?,
-            reader.u64()?,
-            reader.u64()?,
-            reader.u32()?,
-            reader.u32()?,
-        ))
+    let damage = |at: u64, what: &str, expected: String, found: String| {
+        Err(Error::corrupt(name, at, what, expected, found))
     };
-    let Some((magic, format, database, number, epoch, _, crc)) = header() else {
-        return Err(Error::corrupt(
-            name,
-            0,
-            "length of the manifest",
-            format!("at least {FILE_HEADER} bytes"),
-            len,
-        ));
+    let header = match FileHeader::decode(window.get(0, FILE_HEADER)?) {
+        Ok(header) => header,
+        Err(HeaderFlaw::CutOff) => {
+            let expected = format!("at least {FILE_HEADER} bytes");
+            return damage(0, "length of the manifest", expected, len.to_string());
+        }
+        Err(HeaderFlaw::Checksum { said, actual }) => {
+            return damage(48, "header's checksum", format!("{said:08x}"), format!("{actual:08x}"));
+        }
     };
-    let actual = crc32c::crc32c(&bytes[..FILE_HEADER - 4]);
-    if magic != *FILE_MAGIC || actual != crc {
-        return Err(Error::corrupt(
-            name,
-            48,
-            "header's checksum",
-            format!("{crc:08x}"),
-            format!("{actual:08x}"),
-        ));
-    }
+    let FileHeader { format, database, number, epoch } = header;
     if format != current.format {
-        return Err(Error::corrupt(name, 8, "format version", current.format, format));
+        return damage(8, "format version", current.format.to_string(), format.to_string());
     }
-    if database != current.database.0 {
-        return Err(Error::corrupt(name, 12, "database id", current.database, DatabaseId(database)));
+    if database != current.database {
+        return damage(12, "database id", current.database.to_string(), database.to_string());
     }
     if epoch >= NUMBER_MAX {
-        return Err(Error::corrupt(
-            name,
-            36,
-            "epoch of the checkpoint",
-            format!("less than {NUMBER_MAX}"),
-            epoch,
-        ));
+        let expected = format!("less than {NUMBER_MAX}");
+        return damage(36, "epoch of the checkpoint", expected, epoch.to_string());
     }
     if number != current.manifest {
-        return Err(Error::corrupt(name, 28, "manifest number", current.manifest, number));
+        return damage(28, "manifest number", current.manifest.to_string(), number.to_string());
     }
     let mut version = Version { epoch, ..Version::empty(current.span) };
     let mut at = FILE_HEADER as u64;
@@ -346,11 +322,12 @@ fn refuse_hole<S: Source>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::database_id::DatabaseId;
     use crate::operation::KeyspaceId;
     use crate::source::WINDOW_LEN;
     use crate::version::Tree;
     use crate::version::current::FORMAT;
-    use crate::version::manifest::format::{encode_header, encode_record};
+    use crate::version::manifest::format::{FileHeader, encode_record};
 
     const CURRENT: Current = Current {
         format: FORMAT,
@@ -376,7 +353,7 @@ mod tests {
 
     /// A manifest of so many edits, the `index`th of which has `trees[index]` trees; and where its records end.
     fn manifest(trees: &[u32]) -> (Vec<u8>, Vec<usize>) {
-        let (mut bytes, mut ends) = (encode_header(&CURRENT, 0), Vec::new());
+        let (mut bytes, mut ends) = (FileHeader::of(&CURRENT, 0).encode(), Vec::new());
         for (epoch, count) in trees.iter().enumerate() {
             let tree = Tree { len: epoch as u64, ..Tree::empty("x".repeat(255).into()) };
             let trees = (0..*count).map(|id| (KeyspaceId(id), tree.clone())).collect();
@@ -394,7 +371,7 @@ mod tests {
     fn absurd_numbers_of_segments_are_refused() {
         let last = u64::MAX / CURRENT.span / 2;
         let with = |edit: &Edit| {
-            let mut bytes = encode_header(&CURRENT, 0);
+            let mut bytes = FileHeader::of(&CURRENT, 0).encode();
             bytes.extend(
                 encode_record((&CURRENT, &Encryption::NONE), bytes.len() as u64, 0, false, edit)
                     .expect("a short record"),
@@ -420,7 +397,7 @@ mod tests {
         let of = |current: &Current, segments| {
             let used = vec![(1, 1 << 20), (2, 70_000)];
             let edit = Edit { segments, used, open_segment: Some(1), ..Edit::default() };
-            let mut bytes = encode_header(current, 0);
+            let mut bytes = FileHeader::of(current, 0).encode();
             bytes.extend(
                 encode_record((current, &Encryption::NONE), bytes.len() as u64, 0, false, &edit)
                     .expect("a record"),

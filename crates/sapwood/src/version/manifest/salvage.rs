@@ -6,10 +6,8 @@
 //! 2. A record counts only with its checksum, which covers where it stands.
 
 use super::file_name;
-use super::format::{FILE_HEADER, FILE_MAGIC, RECORD_MAGIC, Record};
+use super::format::{FILE_HEADER, FileHeader, RECORD_MAGIC, Record};
 use super::replay::{apply, read_record};
-use crate::bytecode::Reader;
-use crate::database_id::DatabaseId;
 use crate::encryption::Encryption;
 use crate::error::{Error, Result};
 use crate::operation::{KeyspaceId, NUMBER_MAX};
@@ -49,31 +47,18 @@ pub(crate) fn identify(volume: &dyn Volume, number: u64) -> Result<Option<Curren
         Err(psync::Error::NotFound { .. }) => return Ok(None),
         opened => opened?,
     };
-    let Some(Header { format, database, .. }) = header(&source, number) else { return Ok(None) };
+    let Some(FileHeader { format, database, .. }) = header(&source, number) else { return Ok(None) };
     let is_readable = (FORMAT_OF_SLOTS..=FORMAT).contains(&format) && number < NUMBER_MAX;
-    let database = DatabaseId(database);
     Ok(is_readable.then_some(Current { format, database, manifest: number, span: 0, manifest_len: 0 }))
 }
 
-/// What the header of a manifest says.
-struct Header {
-    format: u32,
-    database: [u8; 16],
-    epoch: u64,
-}
-
 /// The header of this manifest, if it is sound.
-fn header(source: &impl Source, number: u64) -> Option<Header> {
+fn header(source: &impl Source, number: u64) -> Option<FileHeader> {
     let mut bytes = [0; FILE_HEADER];
     if source.len() < bytes.len() as u64 || source.read_at(0, &mut bytes).is_err() {
         return None;
     }
-    let mut reader = Reader::new(&bytes);
-    let (magic, format) = (reader.array::<8>()?, reader.u32()?);
-    let (database, found, epoch) = (reader.array::<16>()?, reader.u64()?, reader.u64()?);
-    let crc = crc32c::crc32c(&bytes[..FILE_HEADER - 4]).to_le_bytes();
-    let is_sound = magic == *FILE_MAGIC && bytes[FILE_HEADER - 4..] == crc && found == number;
-    is_sound.then_some(Header { format, database, epoch })
+    FileHeader::decode(&bytes).ok().filter(|header| header.number == number)
 }
 
 /// Reads the manifest that `current` names, as far as it can be read. `None`: there is no such file.

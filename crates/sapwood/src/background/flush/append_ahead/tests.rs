@@ -356,7 +356,7 @@ fn a_second_portion_brings_what_is_left_and_no_more() {
     story.cleanse(left);
     let before = story.db.stats().writes;
     // Portions are as small as they get.
-    engine.flush.shortage.failed(0);
+    engine.flush.low_space.failed(0);
     story.flush(ahead);
     let after = story.db.stats().writes;
     assert!(after.portions > before.portions + 1, "{} portions", after.portions - before.portions);

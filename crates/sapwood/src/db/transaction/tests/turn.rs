@@ -1,7 +1,7 @@
 //! Transactions that are repeated, and the turn that they take.
 
 use super::{open, put};
-use crate::commit::queue::{Lead, PendingBatch, Queued};
+use crate::commit::queue::{Leadership, PendingBatch, Queued};
 use crate::commit::turn::TurnHolder;
 use crate::{Database, Durability, Error};
 use psync::Simulated;
@@ -278,7 +278,7 @@ fn no_sync_waits_for_a_turn_behind_a_leader_that_was_there_before() {
             let first = is_in_group.then(|| {
                 let sync = PendingBatch::new(Vec::new(), 0, Durability::Immediate);
                 assert!(matches!(queue.wait_or_lead(sync, &TurnHolder::default()), Queued::Leads(_)));
-                Lead::new(queue, Vec::new())
+                Leadership::new(queue, Vec::new())
             });
             let wait_for = |waiters: usize| {
                 while queue.inner.lock().waiters.len() < waiters {

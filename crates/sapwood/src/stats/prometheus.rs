@@ -112,7 +112,7 @@ pub fn text(stats: &Stats) -> String {
     let help = "Blocks whose runs were merged since scans were charged for it.";
     text.counter("sapwood_blocks_merged_for_scans_total", help, writes.blocks_merged_for_scans);
     let help = "The price of both, in bytes that the device could have moved.";
-    text.counter("sapwood_spent_for_scans_bytes_total", help, writes.spent_for_scans);
+    text.counter("sapwood_charged_for_scans_bytes_total", help, writes.charged_for_scans);
     text.gauge("sapwood_changes_queued", "Changes in the operation queues.", writes.changes_queued);
     let us = |us: u64| us as f64 / 1e6;
     let help = "Time that the write throttle slowed writers down, summed over writers.";

@@ -1,5 +1,5 @@
-//! Cleanses blocks that scans have paid for, or merges their runs: one portion of the listed blocks.
-//! [`crate::background::idle`] decides when; [`crate::log_area::read_cost`] defines what is paid.
+//! Cleanses blocks that scans have charged enough, or merges their runs: one portion of the listed blocks.
+//! [`crate::background::idle`] decides when; [`crate::log_area::read_cost`] defines what is charged.
 
 use super::Cleanser;
 use crate::background::garbage_collection::GcUrgency;
@@ -9,7 +9,7 @@ use crate::storage::mapping_table::Position;
 use crate::storage::node::NodeId;
 use crate::storage::writer::Writer;
 use crate::tree::candidates;
-use crate::tree::candidates::PaidBlocks;
+use crate::tree::candidates::ChargedBlocks;
 use crate::tree::cleanse::to_leaves;
 use crate::tree::merge_runs::to_one_run;
 use crate::tree::view::TreeView;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Cleanser {
-    /// Cleanses or merges a portion of the listed blocks, as far as they have paid for it. See
+    /// Cleanses or merges a portion of the listed blocks, as far as they were charged for it. See
     /// [`Cleanser::or_poison`].
     pub fn cleanse_listed_or_poison(
         &self,
@@ -36,23 +36,23 @@ impl Cleanser {
         let base = Arc::clone(&self.ctx.state.load().version);
         let write = self.ctx.cleansing_portion(base.live_bytes());
         let listed = &mut listed.map(|(_, block)| block);
-        let chosen = candidates::paid(&self.ctx.pager, &base, listed, write, self.ctx.memory.shares.hold)?;
+        let chosen = candidates::charged(&self.ctx.pager, &base, listed, write, self.ctx.memory.shares.hold)?;
         let mut builder = VersionBuilder::begin(Arc::clone(&base), &self.ctx.pager, &mut *writer);
-        let (mut paid, mut merged) = (Vec::new(), Vec::new());
-        for (keyspace, PaidBlocks { cleansed, merged: of_tree }) in chosen {
+        let (mut charged, mut merged) = (Vec::new(), Vec::new());
+        for (keyspace, ChargedBlocks { cleansed, merged: of_tree }) in chosen {
             let view = TreeView { pager: &self.ctx.pager, version: &base, keyspace };
             if !cleansed.blocks.is_empty() {
                 to_leaves(view, &mut builder, cleansed.blocks, self.ctx.memory.shares.node_len)?;
             }
             to_one_run(view, &mut builder, &of_tree.blocks)?;
-            paid.extend(cleansed.paid);
-            merged.extend(of_tree.paid);
+            charged.extend(cleansed.charged);
+            merged.extend(of_tree.charged);
         }
-        if !paid.is_empty() || !merged.is_empty() {
+        if !charged.is_empty() || !merged.is_empty() {
             self.ctx.publisher.commit_version(builder, TreesChange::Same)?;
             let counters = &self.ctx.flush.counters;
-            counters.blocks_cleansed.fetch_add(paid.len() as u64, Relaxed);
-            counters.cleansed_for_scans(&self.ctx.pager.read_costs, &paid);
+            counters.blocks_cleansed.fetch_add(charged.len() as u64, Relaxed);
+            counters.cleansed_for_scans(&self.ctx.pager.read_costs, &charged);
             counters.merged_for_scans(&self.ctx.pager.read_costs, &merged);
             drop(base);
             self.collector.tidy_up(writer, GcUrgency::AtWork)?;
