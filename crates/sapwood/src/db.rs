@@ -23,6 +23,7 @@ mod expiring;
 pub(crate) mod explain;
 mod extend;
 pub(crate) mod follow;
+pub(crate) mod handle;
 pub(crate) mod ingest;
 pub(crate) mod key_bounds;
 pub(crate) mod keyspace;

@@ -1,7 +1,7 @@
 //! Atomic batches: changes to any keyspaces of one database that take effect together or not at all.
 
 use crate::commit::CommitPipeline;
-use crate::db::database::Handle;
+use crate::db::handle::Handle;
 use crate::db::keyspace::Keyspace;
 use crate::db::pending::Pending;
 use crate::durability::Durability;

@@ -22,7 +22,8 @@ pub use commit::{Commit, CommittedOperation, FeedKeyspace};
 pub use position::ChangesPosition;
 
 use crate::db::changes::commit::{Known, KnownKeyspaces};
-use crate::db::database::{Database, Handle};
+use crate::db::database::Database;
+use crate::db::handle::Handle;
 use crate::db::large_values::create::is_hidden;
 use crate::db::snapshot::Snapshot;
 use crate::error::{Error, Result};

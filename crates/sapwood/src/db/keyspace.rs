@@ -1,8 +1,8 @@
 //! A keyspace: a named, ordered map from keys to values, with a tree of its own.
 
 use crate::db::batch::{Batch, check_key, check_stored_value};
-use crate::db::database::Handle;
 use crate::db::explain::Explanation;
+use crate::db::handle::Handle;
 use crate::db::key_bounds::KeyBounds;
 use crate::db::len_estimate::{RangeEstimate, len_estimate, range_estimate};
 use crate::db::range_removals::range_between;

@@ -4,7 +4,7 @@
 //! 1. What it reports as durable survives a power failure. So does then every commit that is before it in the log.
 //! 2. It reports once it is known: an error reaches the thread that waits, the callback and the future.
 
-use crate::db::database::Handle;
+use crate::db::handle::Handle;
 use crate::error::Result;
 use crate::lock_order::{RankedMutex, rank};
 use crate::operation::SeqNo;

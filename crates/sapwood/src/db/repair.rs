@@ -34,7 +34,7 @@ pub use report::{Loss, LossCause, LostRange, RepairReport, RepairedKeyspace, Rep
 use crate::backup::{Progress, Reporter, assembly};
 use crate::compression::Compression;
 use crate::database_id::DatabaseId;
-use crate::db::database::Handle;
+use crate::db::handle::Handle;
 use crate::db::open;
 use crate::db::options::{Builder, MEMORY_MIN, check_memory};
 use crate::db::repair::copy_log::{CopyLog, Removals};

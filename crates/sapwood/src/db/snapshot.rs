@@ -8,7 +8,7 @@
 use crate::cache::pager::Pager;
 use crate::current_state::{Queued, State, lay};
 use crate::db::batch::check_key;
-use crate::db::database::Handle;
+use crate::db::handle::Handle;
 use crate::db::key_bounds::KeyBounds;
 use crate::db::keyspace::Keyspace;
 use crate::db::large_values::create::is_hidden;

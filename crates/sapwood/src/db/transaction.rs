@@ -18,7 +18,7 @@ pub(crate) mod writes;
 
 use crate::conflict::read_set::ReadSet;
 use crate::db::batch::{check_key, check_value};
-use crate::db::database::Handle;
+use crate::db::handle::Handle;
 use crate::db::key_bounds::KeyBounds;
 use crate::db::keyspace::Keyspace;
 use crate::db::large_values::in_transactions::Staged;

@@ -5,7 +5,7 @@ use crate::answer::Giver;
 use crate::commit::CommitPipeline;
 use crate::current_state::Queued;
 use crate::db::batch::{Batch, check_key};
-use crate::db::database::Handle;
+use crate::db::handle::Handle;
 use crate::db::keyspace::Keyspace;
 use crate::db::snapshot::Snapshot;
 use crate::durability::Durability;

@@ -1,7 +1,7 @@
 //! The future that all calls for tasks return.
 
 use crate::answer::{Answer, Giver};
-use crate::db::database::Handle;
+use crate::db::handle::Handle;
 use crate::db::keyspace::Keyspace;
 use crate::error::Result;
 use crate::health::Health;

@@ -2,7 +2,7 @@
 
 use super::stored::{Head, chunk_len, chunks as count_of};
 use crate::db::check::DAMAGE_MAX;
-use crate::db::database::Handle;
+use crate::db::handle::Handle;
 use crate::db::keyspace::Keyspace;
 use crate::db::snapshot::Snapshot;
 use crate::error::{DATA, Error, Findings, Result};

@@ -8,7 +8,7 @@
 use super::stored::{CHUNK_LEN, Head, LEN_MAX, LargeId, SHORT_MAX};
 use super::{LargeValues, remove_chunks};
 use crate::db::batch::{Batch, check_key};
-use crate::db::database::Handle;
+use crate::db::handle::Handle;
 use crate::db::keyspace::Keyspace;
 use crate::durability::Durability;
 use crate::error::{Error, Result};

@@ -3,8 +3,8 @@
 //! them; and chunks that a record names lose such a one, which an older node may have brought back.
 
 use crate::database_id::DatabaseId;
-use crate::db::database::Handle;
 use crate::db::engine::Engine;
+use crate::db::handle::Handle;
 use crate::db::keyspace::Keyspace;
 use crate::db::large_values::stored::{Head, HeadRef, LargeId, chunks};
 use crate::db::snapshot::Snapshot;

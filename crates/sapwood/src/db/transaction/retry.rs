@@ -3,7 +3,7 @@
 //! Invariant: a transaction that conflicts often takes a turn ([`crate::commit::turn`]), in which no other thread commits. So it
 //! ends, however long it is and whatever others do.
 
-use crate::db::database::Handle;
+use crate::db::handle::Handle;
 use crate::db::transaction::Transaction;
 use crate::durability::Durability;
 use crate::error::{ConflictReason, Error, Result};
