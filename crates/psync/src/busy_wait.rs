@@ -64,7 +64,7 @@ pub(crate) fn is_short(lens: impl ExactSizeIterator<Item = usize>) -> bool {
 pub(crate) struct Waiting<'a>(&'a Processors);
 
 /// Permission to poll, as long as its thread counts as waiting: so no more threads have one than may wait.
-pub(crate) struct Turn<'a>(&'a Processors);
+pub(crate) struct PollPermit<'a>(&'a Processors);
 
 impl Processors {
     fn new(count: usize) -> Self {
@@ -94,14 +94,14 @@ impl Waiting<'static> {
 
 impl Waiting<'_> {
     /// Permission to poll, if there is a processor for it.
-    pub fn turn(&self) -> Option<Turn<'_>> {
+    pub fn permit(&self) -> Option<PollPermit<'_>> {
         let all = self.0;
         let now = Instant::now();
         if all.waiting.load(Relaxed) > all.count / 2 {
             all.pause(now, PAUSE_IN_VAIN);
             return None;
         }
-        (all.nanos(now) >= all.paused_until.load(Relaxed)).then_some(Turn(all))
+        (all.nanos(now) >= all.paused_until.load(Relaxed)).then_some(PollPermit(all))
     }
 }
 
@@ -111,7 +111,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-impl Turn<'_> {
+impl PollPermit<'_> {
     /// Polls until `has_come` returns true, or until polling is no longer worthwhile.
     pub fn look_until(self, mut has_come: impl FnMut() -> bool) {
         let began = Instant::now();
@@ -135,18 +135,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_turns_for_half_of_the_processors() {
+    fn there_are_permits_for_half_of_the_processors() {
         for (count, expected) in [(1, 0), (2, 1), (3, 1), (4, 2), (64, 32)] {
             let all = Processors::new(count);
             let waiting: Vec<_> = (0..=count)
                 .map(|_| {
                     let waiting = all.wait();
-                    let has_turn = waiting.turn().is_some();
-                    (waiting, has_turn)
+                    let has_permit = waiting.permit().is_some();
+                    (waiting, has_permit)
                 })
                 .collect();
-            let turns = waiting.iter().filter(|(_, has_turn)| *has_turn).count();
-            assert_eq!(turns, expected, "of {count}");
+            let permits = waiting.iter().filter(|(_, has_permit)| *has_permit).count();
+            assert_eq!(permits, expected, "of {count}");
             drop(waiting);
             assert_eq!(all.waiting.load(Relaxed), 0);
         }
@@ -156,13 +156,13 @@ mod tests {
     fn where_many_wait_nobody_looks() {
         let all = Processors::new(2);
         let first = all.wait();
-        assert!(first.turn().is_some());
+        assert!(first.permit().is_some());
         let second = all.wait();
-        assert!(first.turn().is_none() && second.turn().is_none());
+        assert!(first.permit().is_none() && second.permit().is_none());
         drop(first);
         assert!(all.paused_until.load(Relaxed) > 0, "for a while");
         all.paused_until.store(0, Relaxed);
-        assert!(second.turn().is_some());
+        assert!(second.permit().is_some());
         assert!(is_short([4096; 4].into_iter()) && !is_short([4096; 5].into_iter()));
         assert!(!is_short([BYTES, 1].into_iter()));
     }
@@ -176,12 +176,12 @@ mod tests {
             looks += 1;
             looks == 3
         };
-        waiting.turn().expect("a processor").look_until(count);
+        waiting.permit().expect("a processor").look_until(count);
         // Fewer where somebody else had the processor meanwhile.
         assert!(looks == 3 || all.paused_until.load(Relaxed) > 0, "{looks} looks, no more than it must");
         all.paused_until.store(0, Relaxed);
-        let (turn, began) = (waiting.turn().expect("a processor"), Instant::now());
-        turn.look_until(|| false);
+        let (permit, began) = (waiting.permit().expect("a processor"), Instant::now());
+        permit.look_until(|| false);
         assert!(all.paused_until.load(Relaxed) > all.nanos(began + PAUSE_IN_VAIN));
         assert!(began.elapsed() >= GAP);
     }
@@ -191,6 +191,6 @@ mod tests {
         let all = Processors::new(2);
         // For so long that nobody asks later.
         all.pause(Instant::now(), Duration::from_secs(3600));
-        assert!(all.wait().turn().is_none());
+        assert!(all.wait().permit().is_none());
     }
 }

@@ -64,7 +64,7 @@ ranks! {
     /// Commits that need no sync: one at a time.
     CommitLock,
     /// Which thread gets the writer of nodes next.
-    WriterTurn,
+    WriterNext,
     /// The writer of nodes: one flush, cleansing, collection or ingestion at a time.
     Writer,
     /// Which blocks are cleansed next.

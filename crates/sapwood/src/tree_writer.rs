@@ -3,7 +3,7 @@
 //! Invariants:
 //! 1. The thread that has the writer has the memory for its work reserved, and gives it back after the writer's buffers.
 //! 2. A thread that gives the writer back and wants it again waits until one that waited meanwhile has had it. The standard library's
-//!    mutex is not fair, so the thread that is next holds `turn`: the others wait for that, and pass nobody by.
+//!    mutex is not fair, so the thread that is next holds `next`: the others wait for that, and pass nobody by.
 
 use crate::error::{Error, Result};
 use crate::flow::flush_control::FlushControl;
@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 /// See the module documentation.
 pub(crate) struct TreeWriter {
     /// Held by the thread that gets the writer next, until it has it.
-    turn: RankedMutex<rank::WriterTurn, ()>,
+    next: RankedMutex<rank::WriterNext, ()>,
     /// `None` if the database is read-only or closed.
     writer: RankedMutex<rank::Writer, Option<Writer>>,
     /// Shared by `writer` and other writers that run beside it. Empty if the database is read-only.
@@ -55,7 +55,7 @@ impl TreeWriter {
     /// Without a writer until [`TreeWriter::set`].
     pub fn new(flush: Arc<FlushControl>, memory: Arc<MemoryBudget>) -> Self {
         Self {
-            turn: RankedMutex::default(),
+            next: RankedMutex::default(),
             writer: RankedMutex::new(None),
             file: OnceLock::new(),
             flush,
@@ -72,7 +72,7 @@ impl TreeWriter {
     /// Locks the writer for exclusive work, and reserves the memory `need` for it, taken from the cache.
     pub fn lock(&self, need: Need) -> Result<WriterAtWork<'_>> {
         let waits = self.flush.waits();
-        let writer = self.lock_in_turn();
+        let writer = self.lock_fairly();
         drop(waits);
         if writer.is_none() {
             return Err(Error::Closed);
@@ -81,8 +81,8 @@ impl TreeWriter {
     }
 
     /// Waits for the writer, passing by no thread that waited before.
-    pub fn lock_in_turn(&self) -> RankedGuard<'_, rank::Writer, Option<Writer>> {
-        let _turn = self.turn.lock();
+    pub fn lock_fairly(&self) -> RankedGuard<'_, rank::Writer, Option<Writer>> {
+        let _next = self.next.lock();
         self.writer.lock()
     }
 
@@ -93,7 +93,7 @@ impl TreeWriter {
 
     /// Waits for the thread that has the writer, does some last work, and drops the writer. Nothing is written from now on.
     pub fn close_behind<T>(&self, last: impl FnOnce() -> T) -> T {
-        let mut writer = self.lock_in_turn();
+        let mut writer = self.lock_fairly();
         let done = last();
         *writer = None;
         done

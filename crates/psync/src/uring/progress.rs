@@ -3,7 +3,7 @@
 //! Invariant: a request counts as completed once, whatever the ring reports.
 
 use super::PIECE;
-use crate::busy_wait::Turn;
+use crate::busy_wait::PollPermit;
 use crate::ring::{Exit, Ring};
 use crate::stall::{Pending, Stalls, Watch, described, quietly, request};
 use crate::transfer::{Landing, Transfer};
@@ -119,12 +119,12 @@ impl Progress {
         }
     }
 
-    /// Submits the rest, and polls for completions as long as `turn` allows.
-    fn look<M: Members + ?Sized>(&mut self, ring: &mut Ring, turn: Turn<'_>, members: &mut M) {
+    /// Submits the rest, and polls for completions as long as `permit` allows.
+    fn look<M: Members + ?Sized>(&mut self, ring: &mut Ring, permit: PollPermit<'_>, members: &mut M) {
         if self.submitted < self.queued {
             self.call(ring, 0, Duration::ZERO);
         }
-        turn.look_until(|| {
+        permit.look_until(|| {
             if ring.needs_task_work() {
                 self.call(ring, 0, Duration::ZERO);
             }
@@ -143,15 +143,15 @@ impl Progress {
     pub fn finish<M: Members + ?Sized>(
         &mut self,
         ring: &mut Ring,
-        turn: Option<Turn<'_>>,
+        permit: Option<PollPermit<'_>>,
         watch: &mut Watch<'_>,
         members: &mut M,
     ) -> bool {
         self.collect(ring, members);
-        if let Some(turn) = turn
+        if let Some(permit) = permit
             && self.completed < self.queued
         {
-            self.look(ring, turn, members);
+            self.look(ring, permit, members);
         }
         while self.is_waiting() {
             let wanted = if self.broken.is_none() { self.queued - self.completed } else { 1 };

@@ -24,7 +24,7 @@ thread_local! {
 pub(crate) struct TurnHolder {
     /// The thread, or zero.
     thread: AtomicU64,
-    next_ticket: AtomicU64,
+    next_place: AtomicU64,
     served: AtomicU64,
 }
 
@@ -41,22 +41,22 @@ impl TurnHolder {
         thread != 0 && thread != THREAD.with(|thread| *thread)
     }
 
-    /// Asks for the turn. The caller holds the log.
-    pub fn ticket(&self) -> u64 {
-        self.next_ticket.fetch_add(1, Relaxed)
+    /// A place in the line for the turn. The caller holds the log.
+    pub fn place(&self) -> u64 {
+        self.next_place.fetch_add(1, Relaxed)
     }
 
-    /// Whether it is the turn of this ticket.
-    pub fn is_due(&self, ticket: u64) -> bool {
-        self.served.load(Relaxed) == ticket
+    /// Whether this place is the next.
+    pub fn is_due(&self, place: u64) -> bool {
+        self.served.load(Relaxed) == place
     }
 
-    /// This thread has the turn from now on. The caller holds the log, and a ticket that is due.
+    /// This thread has the turn from now on. The caller holds the log, and a place that is due.
     pub fn begin(&self) {
         self.thread.store(THREAD.with(|thread| *thread), Relaxed);
     }
 
-    /// Ends the turn whose ticket is due, whether it has begun or not. The caller holds the log.
+    /// Ends the turn whose place is due, whether it has begun or not. The caller holds the log.
     pub fn end(&self) {
         self.thread.store(0, Relaxed);
         self.served.fetch_add(1, Relaxed);

@@ -158,8 +158,8 @@ impl CommitPipeline {
             return Ok(Turn { pipeline: None });
         }
         let guard = self.log.lock();
-        let ticket = turn.ticket();
-        let guard = self.queues.wait(guard, |log| log.is_syncing() || !turn.is_due(ticket));
+        let place = turn.place();
+        let guard = self.queues.wait(guard, |log| log.is_syncing() || !turn.is_due(place));
         // If the log is closed, no thread waits for it any longer, and none begins.
         guard.as_ref().ok_or(Error::Closed)?;
         turn.begin();

@@ -50,7 +50,8 @@ pub(crate) struct Creation {
     ids: RankedRwLock<rank::KeyspaceIds, Ids>,
     /// Names that a thread waits for.
     wanted: RankedMutex<rank::CreationNames, Vec<Arc<str>>>,
-    pub(super) turn: RankedMutex<rank::Creation, ()>,
+    /// Who creates, drops or renames keyspaces: `ids`, `wanted` and the edit of the manifest agree when nobody has it.
+    pub(super) catalog: RankedMutex<rank::Creation, ()>,
     /// Of keyspaces that are created without one.
     compression: Compression,
 }
@@ -115,7 +116,7 @@ impl Creation {
         if !engine.health.is_read_only() {
             self.wanted.lock().extend(names.iter().cloned());
         }
-        let _turn = self.turn.lock();
+        let _catalog = self.catalog.lock();
         // Perhaps created by the thread before this one.
         if let Some(found) = self.find(names) {
             // Whoever creates the next ones must not create these again, should they be dropped by then.
@@ -227,12 +228,12 @@ impl Creation {
         id_behind(id.0)
     }
 
-    /// An id that no keyspace ever had. The caller has the turn.
+    /// An id that no keyspace ever had. The caller has `catalog` locked.
     pub(super) fn next_id(&self, engine: &Engine) -> Result<KeyspaceId> {
         id_behind(engine.state.load().version.last_keyspace)
     }
 
-    /// Creates those that do not exist. The caller has the turn.
+    /// Creates those that do not exist. The caller has `catalog` locked.
     fn create(&self, engine: &Engine, names: &[Arc<str>]) -> Result<()> {
         let mut last = engine.state.load().version.last_keyspace;
         let mut made: HashMap<Arc<str>, KeyspaceId> = HashMap::new();

@@ -22,7 +22,7 @@ impl Creation {
     /// Drops a keyspace. Returns whether there was one.
     fn drop_keyspace(&self, engine: &Engine, name: &str) -> Result<bool> {
         engine.health.check_writable()?;
-        let _turn = self.turn.lock();
+        let _catalog = self.catalog.lock();
         let Some((id, _)) = self.find_shown(engine, name) else { return Ok(false) };
         let version = Arc::clone(&engine.state.load().version);
         let mut edit = Edit { dropped: with_chunks(&version, id), ..Edit::default() };
@@ -46,7 +46,7 @@ impl Creation {
     fn rename_keyspace(&self, engine: &Engine, from: &str, to: &str) -> Result<()> {
         engine.health.check_writable()?;
         check_name(to)?;
-        let _turn = self.turn.lock();
+        let _catalog = self.catalog.lock();
         let (id, _) = self.find_shown(engine, from).ok_or_else(|| self.no_keyspace(engine, from))?;
         if from == to {
             return Ok(());
@@ -66,7 +66,7 @@ impl Creation {
     fn replace_keyspace(&self, engine: &Engine, from: &str, to: &str) -> Result<()> {
         engine.health.check_writable()?;
         check_name(to)?;
-        let _turn = self.turn.lock();
+        let _catalog = self.catalog.lock();
         let (id, _) = self.find_shown(engine, from).ok_or_else(|| self.no_keyspace(engine, from))?;
         if from == to {
             return Ok(());
@@ -95,7 +95,7 @@ impl Creation {
         if metadata.len() > METADATA_MAX {
             return Err(Error::ValueTooLong { len: metadata.len(), max: METADATA_MAX, most: METADATA_MAX });
         }
-        let _turn = self.turn.lock();
+        let _catalog = self.catalog.lock();
         let name = engine.state.load().version.trees.get(&keyspace.id()).map(|tree| Arc::clone(&tree.name));
         let name = name.ok_or_else(|| Error::KeyspaceDropped { name: keyspace.name().into() })?;
         let metadata = (!metadata.is_empty()).then(|| metadata.into());

@@ -36,7 +36,7 @@ impl Keyspace {
         if self.values().clock().is_none() {
             return Err(self.no_expiry());
         }
-        let _turn = self.handle().creation.turn.lock();
+        let _catalog = self.handle().creation.catalog.lock();
         self.check_there()?;
         let ttls = vec![(self.id(), DefaultTtl::of(life))];
         publish_options(engine, Edit { ttls, ..Edit::default() })

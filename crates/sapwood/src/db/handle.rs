@@ -108,7 +108,7 @@ impl Handle {
                 return Err(Error::KeyspaceDropped { name: name.to_string() });
             }
             // Until whoever drops it has forgotten its name too.
-            drop(self.creation.turn.lock());
+            drop(self.creation.catalog.lock());
         }
     }
 

@@ -21,7 +21,7 @@ impl Creation {
     /// The keyspace of this name, with these options: it is created, or its options are changed, if need be.
     fn find_or_create_with(&self, engine: &Engine, name: &str, options: &KeyspaceOptions) -> Result<Named> {
         check_name(name)?;
-        let _turn = self.turn.lock();
+        let _catalog = self.catalog.lock();
         if let Some((id, name)) = self.find_existing(engine, name) {
             give_options(engine, (id, &name), options)?;
             return Ok((id, name));

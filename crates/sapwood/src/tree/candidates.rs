@@ -33,18 +33,18 @@ pub(crate) struct Charged {
 /// Blocks of one tree to be cleansed or merged together, in key order, each with its payment.
 #[derive(Default)]
 pub(crate) struct ChargedBlocks {
-    pub cleansed: Turn,
-    pub merged: Turn,
+    pub cleansed: Chosen,
+    pub merged: Chosen,
 }
 
 /// See [`ChargedBlocks`].
 #[derive(Default)]
-pub(crate) struct Turn {
+pub(crate) struct Chosen {
     pub blocks: Vec<Logged>,
     pub charged: Vec<Charged>,
 }
 
-impl Turn {
+impl Chosen {
     fn push(&mut self, block: NodeId, charged: Charged) {
         self.blocks.push(Logged { block, area: Arc::clone(&charged.area) });
         self.charged.push(charged);
@@ -91,11 +91,11 @@ pub(crate) fn charged(
     let mut blocks = BTreeMap::<_, ChargedBlocks>::new();
     for ((keyspace, _), (id, area, next)) in sorted {
         let ChargedBlocks { cleansed, merged } = blocks.entry(keyspace).or_default();
-        let turn = match next {
+        let chosen = match next {
             Remedy::Merging(_) => merged,
             Remedy::Cleansing(_) => cleansed,
         };
-        turn.push(id, Charged { area, price: next.price() });
+        chosen.push(id, Charged { area, price: next.price() });
     }
     Ok(blocks)
 }

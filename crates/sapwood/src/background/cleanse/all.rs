@@ -17,7 +17,7 @@ use crate::version::builder::VersionBuilder;
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// Blocks that are looked at in one turn of the writer (count): some milliseconds, if their parents are in memory.
+/// Blocks that are looked at while the writer is had once (count): some milliseconds, if their parents are in memory.
 const LOOKED_AT: usize = 4096;
 
 impl Cleanser {

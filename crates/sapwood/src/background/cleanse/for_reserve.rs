@@ -12,7 +12,7 @@
 //! has ended, and comes round.
 //!
 //! Invariant: what a flush writes in vain is bounded by a part of the reserve, which it may use up. Blocks from which few records were
-//! removed are as long as before; what dies fills up segments until the collector's turn comes; and what snapshots hold does not die.
+//! removed are as long as before; what dies fills up segments until the collector comes; and what snapshots hold does not die.
 
 use super::Cleanser;
 use crate::cache::prefetch_buffer::KeyPosition;

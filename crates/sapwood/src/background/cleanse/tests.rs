@@ -349,7 +349,7 @@ fn what_has_grown_is_cleansed_once_and_not_what_has_changed() {
             keyspace.insert("key", "value").unwrap();
             engine.commits.freeze(engine.commits.log.lock_for_test().as_mut().unwrap()).unwrap();
             assert!(!engine.background.cleanser.cleanse_grown(&mut growth, &mut work).unwrap());
-            assert_eq!(totals(), before, "the queue has its turn first");
+            assert_eq!(totals(), before, "the queue comes first");
             db.flush().unwrap();
         }
         while engine.background.cleanser.cleanse_grown(&mut growth, &mut work).unwrap() {}
@@ -539,7 +539,7 @@ fn a_thread_that_works_in_portions_lets_others_have_the_writer() {
     let passed_by = std::thread::scope(|scope| {
         scope.spawn(|| {
             while begun.fetch_add(1, SeqCst) < PORTIONS {
-                let _guard = engine.writer().lock_in_turn();
+                let _guard = engine.writer().lock_fairly();
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
@@ -552,7 +552,7 @@ fn a_thread_that_works_in_portions_lets_others_have_the_writer() {
             if before >= PORTIONS {
                 return PORTIONS;
             }
-            drop(engine.writer().lock_in_turn());
+            drop(engine.writer().lock_fairly());
             begun.load(SeqCst) - before
         });
         let mut passed_by: Vec<_> = passed_by.collect();

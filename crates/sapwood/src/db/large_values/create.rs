@@ -52,7 +52,7 @@ impl Creation {
     /// The keyspace of large values of this name, and that of its chunks. It is created if need be.
     fn find_or_create_large(&self, engine: &Engine, name: &str) -> Result<[Named; 2]> {
         check_name(name)?;
-        let _turn = self.turn.lock();
+        let _catalog = self.catalog.lock();
         if let Some(found) = self.find_existing(engine, name) {
             return with_its_chunks(&engine.state.load().version, found);
         }
