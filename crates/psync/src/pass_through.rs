@@ -2,224 +2,81 @@
 //! power.
 //!
 //! Invariant: a call that the wrapper does not implement itself is forwarded to the inner volume unchanged,
-//! once. There are three exceptions, so that nothing bypasses the wrapper's own `read`, `write` and `sync`:
-//! reads started with [`Device::begin`] are completed at once, [`Device::sync_part`] is a full sync, and there
-//! is no [`Window`] unless the wrapper provides one.
+//! once. There are four exceptions, so that nothing bypasses the wrapper's own `read`, `write`, `sync` and `list`:
+//! reads started with [`Device::begin`] are completed at once, [`Device::sync_part`] is a full sync, [`Volume::names`] are those
+//! that are listed, and there is no [`Window`] unless the wrapper provides one.
 
 use crate::{
     Access, Counters, Device, Entry, FileId, Limits, Lock, LockKind, Read, Result, Volume, Window, Write,
 };
 use std::ops::Range;
 
-/// A [`Volume`] that wraps another. Implement [`PassThrough::inner`], and override what should differ.
-///
-/// Its methods are those of [`Device`] and [`Volume`]. In a file that imports all three traits, call them on a
-/// `&dyn Volume`.
-pub trait PassThrough: Send + Sync {
-    /// The inner volume, to which calls are forwarded.
-    fn inner(&self) -> &dyn Volume;
+/// Makes the trait and both implementations from a line for each method, so that none has a method that another lacks. Behind `=>` is
+/// what a method does by itself in place of being forwarded.
+macro_rules! pass_through {
+    ($($of:ident {
+        $(fn $name:ident(&$this:ident $(, $argument:ident: $kind:ty)*) -> $result:ty $(=> $own:expr)?;)*
+    })*) => {
+        /// A [`Volume`] that wraps another. Implement [`PassThrough::inner`], and override what should differ.
+        ///
+        /// Its methods are those of [`Device`] and [`Volume`]. In a file that imports all three traits, call them on a
+        /// `&dyn Volume`.
+        pub trait PassThrough: Send + Sync {
+            /// The inner volume, to which calls are forwarded.
+            fn inner(&self) -> &dyn Volume;
 
-    /// [`Device::read`].
-    fn read(&self, set: &mut [Read<'_>]) -> Result<()> {
-        self.inner().read(set)
-    }
+            $($(
+                #[doc = concat!("[`", stringify!($of), "::", stringify!($name), "`].")]
+                fn $name(&$this $(, $argument: $kind)*) -> $result {
+                    pass_through!(@ $this.inner().$name($($argument),*) $(, $own)?)
+                }
+            )*)*
+        }
 
-    /// [`Device::write`].
-    fn write(&self, set: &[Write<'_>]) -> Result<()> {
-        self.inner().write(set)
-    }
-
-    /// [`Device::sync`].
-    fn sync(&self, file: FileId) -> Result<()> {
-        self.inner().sync(file)
-    }
-
-    /// [`Device::sync_part`].
-    fn sync_part(&self, written: Write<'_>) -> Result<()> {
-        self.sync(written.file)
-    }
-
-    /// [`Device::len`].
-    fn len(&self, file: FileId) -> Result<u64> {
-        self.inner().len(file)
-    }
-
-    /// [`Device::resize`].
-    fn resize(&self, file: FileId, len: u64) -> Result<()> {
-        self.inner().resize(file, len)
-    }
-
-    /// [`Device::release`].
-    fn release(&self, file: FileId, range: Range<u64>) -> Result<()> {
-        self.inner().release(file, range)
-    }
-
-    /// [`Device::allocate`].
-    fn allocate(&self, file: FileId, range: Range<u64>) -> Result<()> {
-        self.inner().allocate(file, range)
-    }
-
-    /// [`Device::limits`].
-    fn limits(&self) -> Limits {
-        self.inner().limits()
-    }
-
-    /// [`Device::counters`].
-    fn counters(&self) -> Counters {
-        self.inner().counters()
-    }
-
-    /// [`Volume::open`].
-    fn open(&self, name: &str, access: Access) -> Result<FileId> {
-        self.inner().open(name, access)
-    }
-
-    /// [`Volume::close`].
-    fn close(&self, file: FileId) -> Result<()> {
-        self.inner().close(file)
-    }
-
-    /// [`Volume::remove`].
-    fn remove(&self, name: &str) -> Result<()> {
-        self.inner().remove(name)
-    }
-
-    /// [`Volume::rename`].
-    fn rename(&self, from: &str, to: &str) -> Result<()> {
-        self.inner().rename(from, to)
-    }
-
-    /// [`Volume::list`].
-    fn list(&self) -> Result<Vec<Entry>> {
-        self.inner().list()
-    }
-
-    /// [`Volume::sync_directory`].
-    fn sync_directory(&self) -> Result<()> {
-        self.inner().sync_directory()
-    }
-
-    /// [`Volume::lock`].
-    fn lock(&self, kind: LockKind, holder: &str) -> Result<Lock> {
-        self.inner().lock(kind, holder)
-    }
-
-    /// [`Volume::window`].
-    fn window(&self, file: FileId, range: Range<u64>) -> Result<Option<Box<dyn Window>>> {
-        let _ = (file, range);
-        Ok(None)
-    }
-
-    /// [`Volume::identify_by`].
-    fn identify_by(&self, file: FileId) -> Result<()> {
-        self.inner().identify_by(file)
-    }
-
-    /// [`Volume::verify`].
-    fn verify(&self) -> Result<()> {
-        self.inner().verify()
-    }
-
-    /// [`Volume::boot_id`].
-    fn boot_id(&self) -> [u8; 16] {
-        self.inner().boot_id()
-    }
-
-    /// [`Volume::describe`].
-    fn describe(&self) -> String {
-        self.inner().describe()
-    }
+        $(
+            impl<P: PassThrough> $of for P {
+                $(
+                    fn $name(&self $(, $argument: $kind)*) -> $result {
+                        PassThrough::$name(self $(, $argument)*)
+                    }
+                )*
+            }
+        )*
+    };
+    (@ $forwarded:expr) => { $forwarded };
+    (@ $forwarded:expr, $own:expr) => { $own };
 }
 
-impl<P: PassThrough> Device for P {
-    fn read(&self, set: &mut [Read<'_>]) -> Result<()> {
-        PassThrough::read(self, set)
+pass_through! {
+    Device {
+        fn read(&self, set: &mut [Read<'_>]) -> Result<()>;
+        fn write(&self, set: &[Write<'_>]) -> Result<()>;
+        fn sync(&self, file: FileId) -> Result<()>;
+        fn sync_part(&self, written: Write<'_>) -> Result<()> => self.sync(written.file);
+        fn len(&self, file: FileId) -> Result<u64>;
+        fn resize(&self, file: FileId, len: u64) -> Result<()>;
+        fn release(&self, file: FileId, range: Range<u64>) -> Result<()>;
+        fn allocate(&self, file: FileId, range: Range<u64>) -> Result<()>;
+        fn limits(&self) -> Limits;
+        fn counters(&self) -> Counters;
     }
-
-    fn write(&self, set: &[Write<'_>]) -> Result<()> {
-        PassThrough::write(self, set)
-    }
-
-    fn sync(&self, file: FileId) -> Result<()> {
-        PassThrough::sync(self, file)
-    }
-
-    fn sync_part(&self, written: Write<'_>) -> Result<()> {
-        PassThrough::sync_part(self, written)
-    }
-
-    fn len(&self, file: FileId) -> Result<u64> {
-        PassThrough::len(self, file)
-    }
-
-    fn resize(&self, file: FileId, len: u64) -> Result<()> {
-        PassThrough::resize(self, file, len)
-    }
-
-    fn release(&self, file: FileId, range: Range<u64>) -> Result<()> {
-        PassThrough::release(self, file, range)
-    }
-
-    fn allocate(&self, file: FileId, range: Range<u64>) -> Result<()> {
-        PassThrough::allocate(self, file, range)
-    }
-
-    fn limits(&self) -> Limits {
-        PassThrough::limits(self)
-    }
-
-    fn counters(&self) -> Counters {
-        PassThrough::counters(self)
-    }
-}
-
-impl<P: PassThrough> Volume for P {
-    fn open(&self, name: &str, access: Access) -> Result<FileId> {
-        PassThrough::open(self, name, access)
-    }
-
-    fn close(&self, file: FileId) -> Result<()> {
-        PassThrough::close(self, file)
-    }
-
-    fn remove(&self, name: &str) -> Result<()> {
-        PassThrough::remove(self, name)
-    }
-
-    fn rename(&self, from: &str, to: &str) -> Result<()> {
-        PassThrough::rename(self, from, to)
-    }
-
-    fn list(&self) -> Result<Vec<Entry>> {
-        PassThrough::list(self)
-    }
-
-    fn sync_directory(&self) -> Result<()> {
-        PassThrough::sync_directory(self)
-    }
-
-    fn lock(&self, kind: LockKind, holder: &str) -> Result<Lock> {
-        PassThrough::lock(self, kind, holder)
-    }
-
-    fn window(&self, file: FileId, range: Range<u64>) -> Result<Option<Box<dyn Window>>> {
-        PassThrough::window(self, file, range)
-    }
-
-    fn identify_by(&self, file: FileId) -> Result<()> {
-        PassThrough::identify_by(self, file)
-    }
-
-    fn verify(&self) -> Result<()> {
-        PassThrough::verify(self)
-    }
-
-    fn boot_id(&self) -> [u8; 16] {
-        PassThrough::boot_id(self)
-    }
-
-    fn describe(&self) -> String {
-        PassThrough::describe(self)
+    Volume {
+        fn open(&self, name: &str, access: Access) -> Result<FileId>;
+        fn close(&self, file: FileId) -> Result<()>;
+        fn remove(&self, name: &str) -> Result<()>;
+        fn rename(&self, from: &str, to: &str) -> Result<()>;
+        fn list(&self) -> Result<Vec<Entry>>;
+        fn names(&self) -> Result<Vec<String>> => Ok(self.list()?.into_iter().map(|entry| entry.name).collect());
+        fn sync_directory(&self) -> Result<()>;
+        fn lock(&self, kind: LockKind, holder: &str) -> Result<Lock>;
+        fn window(&self, file: FileId, range: Range<u64>) -> Result<Option<Box<dyn Window>>> => {
+            let _ = (file, range);
+            Ok(None)
+        };
+        fn identify_by(&self, file: FileId) -> Result<()>;
+        fn verify(&self) -> Result<()>;
+        fn boot_id(&self) -> [u8; 16];
+        fn describe(&self) -> String;
     }
 }
 
@@ -274,6 +131,7 @@ mod tests {
         let lock = volume.lock(LockKind::Exclusive, "first").unwrap();
         told.push(format!("{:?}", volume.lock(LockKind::Exclusive, "second")));
         drop(lock);
+        told.push(format!("{:?} {:?} {:?}", volume.names(), volume.verify(), volume.boot_id()));
         told.push(format!("{:?} {:?} {}", volume.list(), volume.counters(), volume.describe()));
         told
     }
