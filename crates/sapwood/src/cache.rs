@@ -19,6 +19,7 @@
 //!    the nodes' side has made room, so that surplus memory is given back at once.
 
 pub(crate) mod bucket;
+mod buckets;
 pub(crate) mod ghosts;
 pub(crate) mod pager;
 pub(crate) mod partition;
