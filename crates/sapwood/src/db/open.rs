@@ -227,13 +227,7 @@ fn start(
         return Ok(engine);
     }
     // Only a log that does not fit into memory is flushed later, by another replay.
-    let open =
-        version.segments.get(version.open_segment).map(|entry| (Arc::clone(&entry.segment), entry.used));
-    let output = WriteBehind::new(Arc::clone(volume), data, Arc::clone(&engine.pool));
-    let alignment = volume.limits().alignment;
-    let newest = version.segments.last().map_or(0, |last| last.segment.number).max(version.open_segment);
-    let file = Arc::new(DataFile::new(newest, &version.table, slots));
-    engine.writer().set(Writer::new(output, alignment, file, current.span, shares.writer, open));
+    set_writer(&engine, &version, slots, current.span);
     let Replay { tail, is_whole } =
         replay(&engine, &**volume, current.database, [low, high], Overflow::Left)?;
     if is_sealed {
@@ -243,21 +237,7 @@ fn start(
         if is_sealed && current.format == current::FORMAT {
             return Manifest::resume(Arc::clone(volume), (current, &encryption), &replayed);
         }
-        // The database was not closed properly. The last edit may be cut off, and others may not be durable
-        // although they can be read (see `wal/rewrite.rs`). A fresh file mends both.
-        remove_if_there(&**volume, &manifest::file_name(current.manifest + 1))?;
-        // Of an older format this is the end.
-        let format = current::FORMAT;
-        let next = Current { format, manifest: current.manifest + 1, manifest_len: 0, ..current };
-        let manifest =
-            with_space(&engine, || Manifest::create(Arc::clone(volume), (next, &encryption), &version))?;
-        // Each attempt that fails from here on has made one, and none removes leftovers.
-        if let Ok(entries) = volume.list() {
-            let is_other =
-                |name: &str| manifest::number_of(name).is_some_and(|number| number != next.manifest);
-            remove_outdated(&**volume, &entries, is_other);
-        }
-        Ok(manifest)
+        fresh_manifest(&engine, (current, &encryption), &version)
     };
     // They are independent, and both wait for the disk most of the time.
     let rewritten = {
@@ -282,13 +262,7 @@ fn start(
     engine.followers.begin(current.database, durable)?;
     // Followers that come from here on read nothing older.
     if !is_sealed && !volume.limits().direct {
-        // What followers may read goes too, also if the file of one cannot be removed: what is written where a sync has failed may be lost.
-        engine.followers.end_all();
-        let unused = unused(&version.segments, data_len);
-        // On a full disk there may be no space to note a hole.
-        with_space(&engine, || {
-            Ok(unused.iter().cloned().try_for_each(|range| volume.release(data, range))?)
-        })?;
+        free_unused(&engine, &version, data_len)?;
     }
     engine.publisher.install_manifest(manifest);
     if is_sealed {
@@ -334,6 +308,49 @@ fn start(
     }
     engine.space.restore_reserve();
     Ok(engine)
+}
+
+/// The writer of nodes goes on where the version ends.
+fn set_writer(engine: &Engine, version: &Version, slots: Arc<Slots>, span: u64) {
+    let volume = &engine.volume;
+    let open =
+        version.segments.get(version.open_segment).map(|entry| (Arc::clone(&entry.segment), entry.used));
+    let output = WriteBehind::new(Arc::clone(volume), engine.data, Arc::clone(&engine.pool));
+    let alignment = volume.limits().alignment;
+    let newest = version.segments.last().map_or(0, |last| last.segment.number).max(version.open_segment);
+    let file = Arc::new(DataFile::new(newest, &version.table, slots));
+    engine.writer().set(Writer::new(output, alignment, file, span, engine.shares.writer, open));
+}
+
+/// The next manifest, of the same version. The database was not closed properly: the last edit may be cut off, and others may not be
+/// durable although they can be read (see `wal/rewrite.rs`); or its format is older. A fresh file mends all of these.
+fn fresh_manifest(
+    engine: &Engine,
+    (current, encryption): (Current, &Encryption),
+    version: &Arc<Version>,
+) -> Result<Manifest> {
+    let volume = &engine.volume;
+    remove_if_there(&**volume, &manifest::file_name(current.manifest + 1))?;
+    let format = current::FORMAT;
+    let next = Current { format, manifest: current.manifest + 1, manifest_len: 0, ..current };
+    let manifest = with_space(engine, || Manifest::create(Arc::clone(volume), (next, encryption), version))?;
+    // Each attempt that fails from here on has made one, and none removes leftovers.
+    if let Ok(entries) = volume.list() {
+        let is_other = |name: &str| manifest::number_of(name).is_some_and(|number| number != next.manifest);
+        remove_outdated(&**volume, &entries, is_other);
+    }
+    Ok(manifest)
+}
+
+/// Gives back what no segment has: what is written where a sync has failed may be lost.
+fn free_unused(engine: &Engine, version: &Version, data_len: u64) -> Result<()> {
+    // What followers may read goes too, also if the file of one cannot be removed.
+    engine.followers.end_all();
+    let unused = unused(&version.segments, data_len);
+    // On a full disk there may be no space to note a hole.
+    with_space(engine, || {
+        Ok(unused.iter().cloned().try_for_each(|range| engine.volume.release(engine.data, range))?)
+    })
 }
 
 /// Runs work of opening that needs space. If the disk is full, gives back what attempts have left that came to no end, then what is
