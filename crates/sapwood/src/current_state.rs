@@ -200,6 +200,11 @@ impl CurrentState {
         self.state.load_full()
     }
 
+    /// The current version, for as long as the caller likes.
+    pub fn version(&self) -> Arc<Version> {
+        Arc::clone(&self.load().version)
+    }
+
     /// Replaces the state by what `next` makes of it. `next` is called again if another thread has replaced it meanwhile.
     pub fn replace(&self, next: impl FnMut(&Arc<State>) -> State) {
         _ = self.state.rcu(next);

@@ -116,7 +116,7 @@ impl Publisher {
         self.health.check_writable()?;
         let mut guard = self.manifest.lock();
         let manifest = guard.as_mut().ok_or(Error::Closed)?;
-        let version = Arc::clone(&self.state.load().version);
+        let version = self.state.version();
         let renewed = manifest.renew(&version);
         renewed.inspect_err(|error| {
             if !error.is_refusal() {
@@ -150,7 +150,7 @@ impl Publisher {
     /// Marks the end of the manifest, before the database is closed.
     pub fn seal(&self) -> Result<()> {
         let mut manifest = self.manifest.lock();
-        let version = Arc::clone(&self.state.load().version);
+        let version = self.state.version();
         manifest.as_mut().map_or(Ok(()), |manifest| manifest.seal(&version))
     }
 
@@ -238,7 +238,7 @@ impl Publisher {
 
     /// The version that results from applying the edit to the current version.
     fn next_version(&self, edit: &Edit, with: PublishContext<'_>) -> Result<NextVersion> {
-        next_version(Arc::clone(&self.state.load().version), edit, with.begun)
+        next_version(self.state.version(), edit, with.begun)
     }
 
     fn publish_inner(&self, edit: &Edit, with: PublishContext<'_>, mut next: NextVersion) -> Result<()> {
@@ -379,10 +379,10 @@ mod tests {
             Edit { trees: vec![(KeyspaceId(id), tree)], ..Edit::default() }
         };
         let slow = edit(8);
-        let next = next_version(Arc::clone(&engine.state.load().version), &slow, &[]).unwrap();
+        let next = next_version(engine.state.version(), &slow, &[]).unwrap();
         engine.publisher.publish(edit(7), PublishContext::default()).unwrap();
         engine.publisher.publish_inner(&slow, PublishContext::default(), next).unwrap();
-        let version = Arc::clone(&engine.state.load().version);
+        let version = engine.state.version();
         assert!([7, 8].iter().all(|id| version.trees.contains(&KeyspaceId(*id))));
         db.check().unwrap();
     }

@@ -59,7 +59,7 @@ impl Collector {
 
     /// Whether there is more dead space than `urgency` tolerates.
     pub fn has_to_collect(&self, urgency: GcUrgency) -> bool {
-        let (version, spared) = (Arc::clone(&self.ctx.state.load().version), self.spared());
+        let (version, spared) = (self.ctx.state.version(), self.spared());
         garbage_collection::excess(&version, urgency, &spared) > 0
             || !self.at_the_end(&version, urgency, 0, &spared).is_empty()
             || self.expirer.has_expired(&version, Some(urgency), &spared)
@@ -132,7 +132,7 @@ impl Collector {
             Err(Failed::Other(error)) => return Err(error),
             Err(Failed::Reading(segment, error)) => self.leave_alone(segment, &error),
         }
-        let base = Arc::clone(&self.ctx.state.load().version);
+        let base = self.ctx.state.version();
         loop {
             let budget = portion(base.live_bytes()).min(self.ctx.flush.low_space.limit()).min(*most);
             let spared = self.spared();
@@ -222,7 +222,7 @@ impl Collector {
         loop {
             let mut guard = self.ctx.writer_unless_closing()?;
             let writer = guard.get()?;
-            let base = Arc::clone(&self.ctx.state.load().version);
+            let base = self.ctx.state.version();
             let some = garbage_collection::oldest(&base, from..=last, portion(base.live_bytes()));
             let Some(end) = some.last() else { break };
             let next = |budget| garbage_collection::oldest(&base, from..=last, budget);
@@ -322,7 +322,7 @@ mod tests {
     fn what_is_cached_stays_so_when_the_collector_moves_it() {
         let db = cleansed(80_000);
         let engine = &db.handle.engine;
-        let version = || Arc::clone(&engine.state.load().version);
+        let version = || engine.state.version();
         let (before, pager) = (version(), &engine.pager);
         let mut nodes: Vec<_> = before.table.iter().collect();
         nodes.sort_unstable_by_key(|(_, address)| address.position);
@@ -357,7 +357,7 @@ mod tests {
     }
 
     fn version(db: &Database) -> Arc<Version> {
-        Arc::clone(&db.handle.engine.state.load().version)
+        db.handle.engine.state.version()
     }
 
     fn tidy_up(db: &Database) -> Result<()> {

@@ -75,7 +75,7 @@ impl WorkContext {
 
     /// Drops some nodes of dropped trees.
     pub fn take_some_apart(&self, writer: &mut Writer) -> Result<()> {
-        let version = Arc::clone(&self.state.load().version);
+        let version = self.state.version();
         self.take_apart(writer, self.wanted(&version)).map(drop)
     }
 
@@ -86,7 +86,7 @@ impl WorkContext {
         writer: &mut Writer,
         keyspaces: impl Iterator<Item = KeyspaceId>,
     ) -> Result<std::result::Result<(), (KeyspaceId, Error)>> {
-        let base = Arc::clone(&self.state.load().version);
+        let base = self.state.version();
         let mut builder = VersionBuilder::begin(Arc::clone(&base), &self.pager, writer);
         let (mut is_changed, mut read) = (false, 0);
         for keyspace in keyspaces {
@@ -150,7 +150,7 @@ mod tests {
         let db = open(&volume);
         let (one, other, kept) = (filled(&db, "one"), filled(&db, "other"), db.keyspace("kept").unwrap());
         let engine = &db.handle.engine;
-        let version = Arc::clone(&engine.state.load().version);
+        let version = engine.state.version();
         let tree = version.trees.get(&one.id()).unwrap();
         assert!(tree.height > 0);
         damage(&volume, &db, version.table.address(tree.root.unwrap()).unwrap());
@@ -159,7 +159,7 @@ mod tests {
             kept.insert(round.to_be_bytes(), "v").unwrap();
             db.flush().unwrap();
         }
-        let version = Arc::clone(&engine.state.load().version);
+        let version = engine.state.version();
         assert!(version.dropped.contains(&one.id()) && !version.dropped.contains(&other.id()));
         // Also when it is left alone.
         for _ in 0..2 {
@@ -176,7 +176,7 @@ mod tests {
         let db = open(&volume);
         let (one, other, kept) = (filled(&db, "one"), filled(&db, "other"), filled(&db, "kept"));
         let engine = &db.handle.engine;
-        let version = Arc::clone(&engine.state.load().version);
+        let version = engine.state.version();
         let root = version.trees.get(&one.id()).unwrap().root.unwrap();
         let root = version.table.address(root).unwrap();
         for number in (0..60_000u32).step_by(300) {
@@ -189,7 +189,7 @@ mod tests {
         volume.fail_nth(reads, 1, Fault::Error, Repeat::Once);
         let taken = engine.background.ctx.take_all_apart().unwrap();
         assert!(taken.is_some_and(|error| error.is_of_reading()));
-        let version = || Arc::clone(&engine.state.load().version);
+        let version = || engine.state.version();
         assert!(version().dropped.contains(&one.id()) && !version().dropped.contains(&other.id()));
         assert!(!engine.background.ctx.has_dropped_trees(), "it is left alone");
         damage(&volume, &db, root);
@@ -205,7 +205,7 @@ mod tests {
         let db = open(&volume);
         let one = filled(&db, "one");
         let engine = &db.handle.engine;
-        let version = Arc::clone(&engine.state.load().version);
+        let version = engine.state.version();
         let root = version.trees.get(&one.id()).unwrap().root.unwrap();
         engine.pager.forget(version.table.address(root).unwrap().position);
         assert!(db.drop_keyspace("one").unwrap());
@@ -245,7 +245,7 @@ mod tests {
         db.keyspace("first").unwrap().ingest([("k", "v")]).unwrap();
         let (second, kept) = (filled(&db, "second"), db.keyspace("kept").unwrap());
         let engine = &db.handle.engine;
-        let version = || Arc::clone(&engine.state.load().version);
+        let version = || engine.state.version();
         let now = version();
         let view = TreeView { pager: &engine.pager, version: &now, keyspace: second.id() };
         let (root, height) = view.root().unwrap();

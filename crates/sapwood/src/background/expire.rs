@@ -149,7 +149,7 @@ impl Expirer {
         urgency: Option<GcUrgency>,
         spared: &Spared,
     ) -> std::result::Result<bool, Failed> {
-        let version = || Arc::clone(&self.ctx.state.load().version);
+        let version = || self.ctx.state.version();
         let mut base = version();
         if !self.has_expired(&base, urgency, spared) {
             return Ok(false);
@@ -177,7 +177,7 @@ impl Expirer {
         time: u64,
         spared: &Spared,
     ) -> std::result::Result<bool, Failed> {
-        let base = Arc::clone(&self.ctx.state.load().version);
+        let base = self.ctx.state.version();
         let oldest = worth_reading(&base, time, None, spared).next().map(|entry| entry.segment.number);
         let Some(segment) = oldest else { return Ok(false) };
         self.expire_in(writer, &base, segment).map(|()| true)
@@ -358,7 +358,7 @@ mod tests {
             expirer.expire_some(guard.get().unwrap(), None, spared)
         };
         // Behind these leaves the rest of their segment is another portion.
-        let version = Arc::clone(&engine.state.load().version);
+        let version = engine.state.version();
         let main = db.keyspace("main").unwrap().id();
         let view = TreeView { pager: &engine.pager, version: &version, keyspace: main };
         let position = |number: u32| {
@@ -377,7 +377,7 @@ mod tests {
         let reads = Filter::kinds([OperationKind::Read]).file("data");
         volume.fail_nth(reads, 1, Fault::Error, Repeat::Once);
         let Err(Failed::Reading(first, _)) = some(&spared) else { panic!("it cannot be read") };
-        let version = Arc::clone(&engine.state.load().version);
+        let version = engine.state.version();
         let in_work = expirer.done_to.load(Relaxed) / version.span;
         assert!(first < in_work, "another one is in work");
         // It goes on before any other.
@@ -386,7 +386,7 @@ mod tests {
         drop(version);
         while matches!(some(&spared), Ok(true)) {}
         while matches!(some(&Spared::default()), Ok(true)) {}
-        let version = Arc::clone(&engine.state.load().version);
+        let version = engine.state.version();
         assert_eq!(version.trees.iter().map(|(_, tree)| tree.len).sum::<u64>(), 0);
     }
 
@@ -411,7 +411,7 @@ mod tests {
         }
         batch.commit().unwrap();
         db.compact().unwrap();
-        let version = || Arc::clone(&db.handle.engine.state.load().version);
+        let version = || db.handle.engine.state.version();
         let left = || version().trees.get(&keyspace.id()).unwrap().len;
         assert_eq!(left(), 20_000);
         seconds.store(6000, Relaxed);

@@ -307,7 +307,7 @@ impl Flusher {
             if !removals.is_empty() {
                 records.remove_all(|keyspace, key| removals.newest(keyspace, key, SeqNo::MAX).is_some());
             }
-            let version = Arc::clone(&self.ctx.state.load().version);
+            let version = self.ctx.state.version();
             for (OperationRef { keyspace, key, value }, is_asked) in queue.newest_and_asked(None) {
                 // Nothing of it is remembered.
                 if version.merging_of(keyspace).is_some() {

@@ -88,7 +88,6 @@ mod tests {
     use crate::background::cleanse::tests::cleansed;
     use crate::background::garbage_collection::live_nodes;
     use crate::background::live_nodes::LiveNodes;
-    use std::sync::Arc;
     use std::sync::atomic::Ordering::Relaxed;
 
     /// Each portion went through the whole mapping table.
@@ -96,7 +95,7 @@ mod tests {
     fn one_walk_finds_the_nodes_of_many_portions() {
         let db = cleansed(80_000);
         let keyspace = db.keyspace("main").unwrap();
-        let version = || Arc::clone(&db.handle.engine.state.load().version);
+        let version = || db.handle.engine.state.version();
         let (live, begun) = (LiveNodes::default(), version());
         let numbers = begun.segments.iter().map(|entry| entry.segment.number);
         let segments: Vec<_> = numbers.filter(|number| *number < begun.open_segment).collect();

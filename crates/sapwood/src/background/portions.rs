@@ -205,7 +205,7 @@ mod tests {
         let db = Database::builder().memory(6 << 20).background_threads(0).open_on(volume).unwrap();
         let keyspace = db.keyspace("main").unwrap();
         let look = |what: &str| {
-            let version = Arc::clone(&db.handle.engine.state.load().version);
+            let version = db.handle.engine.state.version();
             let pieces: HashSet<_> = version.logs.iter().flat_map(|(_, area)| area.pieces()).collect();
             let (mut leaves, mut across) = (0, 0);
             for (_, address) in version.table.iter().filter(|(id, _)| !pieces.contains(id)) {
@@ -224,7 +224,7 @@ mod tests {
         look("updated");
         db.compact().unwrap();
         look("compacted");
-        let version = Arc::clone(&db.handle.engine.state.load().version);
+        let version = db.handle.engine.state.version();
         // What is dead aside: the newest segments are as they were written.
         let whole = version.segments.iter().filter(|entry| entry.live * 10 > entry.used * 9);
         let (used, live) = whole.fold((0, 0), |(used, live), entry| (used + entry.used, live + entry.live));

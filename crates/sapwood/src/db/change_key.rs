@@ -64,7 +64,7 @@ mod tests {
     /// How many nodes that count are encrypted with each data key.
     fn nodes_of_keys(db: &Database) -> BTreeMap<u32, usize> {
         let engine = &db.handle.engine;
-        let version = Arc::clone(&engine.state.load().version);
+        let version = engine.state.version();
         let addresses: Vec<_> = version.table.iter().collect();
         let nodes = engine.pager.reader.read_stored(&version.segments, &addresses).unwrap();
         let mut count = BTreeMap::new();
@@ -138,7 +138,7 @@ mod tests {
         db.flush().unwrap();
         db.change_encryption_key(&key(2)).unwrap();
         let engine = &db.handle.engine;
-        let version = Arc::clone(&engine.state.load().version);
+        let version = engine.state.version();
         let (id, address) = version.table.iter().next().unwrap();
         let stored =
             || engine.pager.reader.read_stored(&version.segments, &[(id, address)]).unwrap().remove(0);

@@ -308,7 +308,7 @@ impl Changes {
     /// Whether there is a change.
     fn look(&mut self) -> Result<bool> {
         self.read_ahead()?;
-        let version = Arc::clone(&self.handle.engine.state.load().version);
+        let version = self.handle.engine.state.version();
         Ok(self.next.is_some() || self.event(&version)?.is_some())
     }
 
@@ -319,7 +319,7 @@ impl Changes {
         }
         let engine = &self.handle.engine;
         engine.health.check_process()?;
-        let version = Arc::clone(&engine.state.load().version);
+        let version = engine.state.version();
         let log = version.change_log.as_ref().filter(|log| log.keeping.bytes > 0);
         let from = log.map_or(0, |log| log.keeping.from);
         if self.position.seq < from {
@@ -363,7 +363,7 @@ impl Changes {
     fn read_next(&mut self) -> Result<Option<Change>> {
         self.read_ahead()?;
         // After the record was read: what it needs to be told before it was published before it was logged.
-        let version = Arc::clone(&self.handle.engine.state.load().version);
+        let version = self.handle.engine.state.version();
         if let Some(event) = self.event(&version)? {
             let change = self.told(event);
             self.position.event += 1;

@@ -468,7 +468,7 @@ impl Check<'_> {
         let engine = self.engine;
         let kept = engine.commits.keep_log();
         // After `kept`, so that it has the keyspaces of all that is kept.
-        let version = Arc::clone(&engine.state.load().version);
+        let version = engine.state.version();
         let (mut records, mut changes) = (0, 0);
         let mut each = |record: &Record| {
             records += 1;

@@ -146,7 +146,7 @@ impl Creation {
 
     /// Returns an error if one of them is of large values: then none is created.
     fn check_existing(&self, engine: &Engine, names: &[Arc<str>]) -> Result<()> {
-        let version = Arc::clone(&engine.state.load().version);
+        let version = engine.state.version();
         let ids = self.ids.read();
         names.iter().filter_map(|name| ids.all.get(name)).try_for_each(|id| check_ordinary(&version, *id))
     }
@@ -182,7 +182,7 @@ impl Creation {
 
     /// The error that there is no keyspace of this name.
     pub(super) fn no_keyspace(&self, engine: &Engine, name: &str) -> Error {
-        let version = Arc::clone(&engine.state.load().version);
+        let version = engine.state.version();
         let mut names = version.trees.iter().map(|(_, tree)| &*tree.name).filter(|name| !is_hidden(name));
         let mut existing: Vec<_> = names.by_ref().take(NAMED_MAX).collect();
         existing.sort_unstable();
@@ -216,7 +216,7 @@ impl Creation {
         }
         let mut ids = self.ids.write();
         // Loaded under the lock: who changes names has published that before.
-        let version = Arc::clone(&engine.state.load().version);
+        let version = engine.state.version();
         if !ids.are_of(engine, &version) {
             let all = version.trees.iter().map(|(id, tree)| (Arc::clone(&tree.name), id)).collect();
             *ids = Ids { all, epoch: Some(version.epoch) };

@@ -24,7 +24,7 @@ impl Creation {
         engine.health.check_writable()?;
         let _catalog = self.catalog.lock();
         let Some((id, _)) = self.find_shown(engine, name) else { return Ok(false) };
-        let version = Arc::clone(&engine.state.load().version);
+        let version = engine.state.version();
         let mut edit = Edit { dropped: with_chunks(&version, id), ..Edit::default() };
         // Which may have to make commits durable.
         engine.space.with_reserve(|| engine.note_events(&mut edit, None))?;
@@ -75,7 +75,7 @@ impl Creation {
         let metadata = engine.state.load().version.trees.get(&id).and_then(|tree| tree.metadata.clone());
         let name = TreeName { id, name: to.into(), metadata };
         let listed = name.listed_len();
-        let version = Arc::clone(&engine.state.load().version);
+        let version = engine.state.version();
         let dropped = replaced.map(|id| with_chunks(&version, id)).unwrap_or_default();
         let mut edit = Edit { dropped, names: vec![name], ..Edit::default() };
         let events = engine.note_events(&mut edit, None)?;

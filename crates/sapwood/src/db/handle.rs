@@ -100,7 +100,7 @@ impl Handle {
         let mut gone = None;
         loop {
             let named = find()?;
-            let version = Arc::clone(&self.engine.state.load().version);
+            let version = self.engine.state.version();
             let Some((id, name)) = named.iter().find(|(id, _)| !version.trees.contains(id)) else {
                 return Ok((version, named));
             };

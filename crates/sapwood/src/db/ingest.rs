@@ -18,7 +18,6 @@ use crate::version::builder::VersionBuilder;
 use crate::version::manifest::EDIT_MAX;
 use bytes::Bytes;
 use std::ops::Bound;
-use std::sync::Arc;
 
 /// The maximum bytes of keys and values per call: the list of new leaves must fit into memory and into one edit.
 const MAX: u64 = 8 << 30;
@@ -109,7 +108,7 @@ impl Engine {
         while let Some(at) = from.take_if(|at| *at <= last) {
             from = self.background.cleanser.cleanse_some(writer, keyspace, at)?;
         }
-        let base = Arc::clone(&self.state.load().version);
+        let base = self.state.version();
         // A drop waits for no writer. From here on the nodes go with the tree.
         base.check_there(keyspace)?;
         let mut builder = VersionBuilder::begin(base, &self.pager, writer);
@@ -135,7 +134,7 @@ impl Engine {
         while let Some(at) = from.take() {
             from = self.background.cleanser.cleanse_some(writer, keyspace, at)?;
         }
-        let base = Arc::clone(&self.state.load().version);
+        let base = self.state.version();
         // A drop waits for no writer. From here on the nodes go with the tree.
         base.check_there(keyspace)?;
         let mut builder = VersionBuilder::begin(base, &self.pager, writer);

@@ -19,7 +19,7 @@ impl Engine {
     /// Adds to an edit the events that it is, if there is a change feed. `ingested`: the keyspace to whose tree it brings records.
     /// Returns how many bytes they take in the manifest, at most.
     pub(super) fn note_events(&self, edit: &mut Edit, ingested: Option<KeyspaceId>) -> Result<u64> {
-        let version = Arc::clone(&self.state.load().version);
+        let version = self.state.version();
         if version.kept_log_max() == 0 {
             return Ok(0);
         }

@@ -51,7 +51,7 @@ impl Creation {
 
 /// Gives these options to a keyspace that was found, if they can be changed; nothing to one that is gone by now, for which the caller looks again.
 fn give_options(engine: &Engine, (id, name): (KeyspaceId, &str), options: &KeyspaceOptions) -> Result<()> {
-    let version = Arc::clone(&engine.state.load().version);
+    let version = engine.state.version();
     check_ordinary(&version, id)?;
     // In a follower trees go whenever it refreshes.
     let Some(tree) = version.trees.get(&id) else { return Ok(()) };
@@ -179,7 +179,7 @@ mod tests {
     /// How many leaves and log pieces are stored with each codec.
     fn codecs(db: &Database) -> BTreeMap<u8, usize> {
         let (engine, mut found) = (&db.handle.engine, BTreeMap::new());
-        let version = Arc::clone(&engine.state.load().version);
+        let version = engine.state.version();
         for (id, address) in version.table.iter() {
             let stored: Vec<StoredNode> =
                 engine.pager.reader.read_stored(&version.segments, &[(id, address)]).unwrap();
@@ -299,7 +299,7 @@ mod tests {
         keyspace.remove_range(..).unwrap();
         db.compact().unwrap();
         let engine = &db.handle.engine;
-        let version = Arc::clone(&engine.state.load().version);
+        let version = engine.state.version();
         assert!(version.segments.dictionaries.get(keyspace.id()).is_some());
         assert!(version.trees.get(&keyspace.id()).unwrap().root.is_none());
         let (_, position) = db.snapshot_for_changes().unwrap();

@@ -214,7 +214,7 @@ fn start(
     version.check_compression()?;
     find_operators(&mut version, options.merge_operators(), (merge_limits(&shares), read_only))?;
     let engine = engine(volume, (&current, &encryption), version, &slots, options, path)?;
-    let (version, data) = (Arc::clone(&engine.state.load().version), engine.data);
+    let (version, data) = (engine.state.version(), engine.data);
     check_data_len(&**volume, data, &version)?;
     if !read_only {
         engine.space.reserve.find();

@@ -158,7 +158,7 @@ impl Queues {
         }
         self.generation = portion.generation;
         let active = Arc::clone(&engine.state.load().active);
-        let version = Arc::clone(&engine.state.load().version);
+        let version = engine.state.version();
         active.insert_all(
             Operations::new(&portion.body).map_while(|operation| operation.ok()),
             portion.first_seq,

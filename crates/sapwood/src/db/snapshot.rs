@@ -451,7 +451,7 @@ mod tests {
 
     fn sought(db: &Database, keyspace: &Keyspace, keys: &[Vec<u8>]) -> Sought {
         let engine = &db.handle.engine;
-        let version = Arc::clone(&engine.state.load().version);
+        let version = engine.state.version();
         let view = TreeView { pager: &engine.pager, version: &version, keyspace: keyspace.id() };
         let mut sought = Sought::default();
         for key in keys {
@@ -522,7 +522,7 @@ mod tests {
         let strangers = {
             let (db, keyspace) = logged(&[]);
             let engine = &db.handle.engine;
-            let version = Arc::clone(&engine.state.load().version);
+            let version = engine.state.version();
             let view = TreeView { pager: &engine.pager, version: &version, keyspace: keyspace.id() };
             let areas = (0u64..9000).step_by(13).filter_map(|number| {
                 let block = view.block_at(&number.to_be_bytes()).unwrap().unwrap();

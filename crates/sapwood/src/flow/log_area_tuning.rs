@@ -273,7 +273,7 @@ mod tests {
         };
         insert([&mut (0..8000).step_by(2), &mut (0..8000).step_by(2)]);
         insert([&mut (0..7000).step_by(100), &mut (1..7000).step_by(100)]);
-        let version = Arc::clone(&db.handle.engine.state.load().version);
+        let version = db.handle.engine.state.version();
         let shares: Vec<Vec<u64>> = version
             .trees
             .iter()

@@ -19,7 +19,7 @@ fn a_standing_iterator_holds_what_is_in_flight_and_nothing_else() {
     // More than the cache has room for.
     keyspace.ingest((0..160_000u32).map(|number| (number.to_be_bytes(), [0; 80]))).unwrap();
     let pager = &db.handle.engine.pager;
-    let version = Arc::clone(&db.handle.engine.state.load().version);
+    let version = db.handle.engine.state.version();
     let mut walk =
         Leaves::new(Arc::clone(pager), version, keyspace.id(), (Unbounded, Unbounded), Direction::Up);
     let mut flights = 0;
@@ -172,7 +172,7 @@ fn what_lies_before_a_damaged_block_is_given_out() {
     batch.commit().unwrap();
     db.flush().unwrap();
     let engine = &db.handle.engine;
-    let version = Arc::clone(&engine.state.load().version);
+    let version = engine.state.version();
     let view = TreeView { pager: &engine.pager, version: &version, keyspace: keyspace.id() };
     let walk = |version, direction| {
         Leaves::new(Arc::clone(&engine.pager), version, keyspace.id(), (Unbounded, Unbounded), direction)
@@ -233,7 +233,7 @@ fn what_lies_before_a_damaged_block_is_given_out() {
 fn what_lies_before_a_damaged_leaf_is_given_out_though_it_was_cached() {
     let (db, keyspace) = of_short_leaves(1000);
     let engine = &db.handle.engine;
-    let version = Arc::clone(&engine.state.load().version);
+    let version = engine.state.version();
     let mut leaves = Vec::new();
     for (id, address) in version.table.iter() {
         let node = engine.pager.fetch_one(&version.segments, id, address, Keep::Long).unwrap();

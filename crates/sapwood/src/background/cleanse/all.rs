@@ -32,7 +32,7 @@ impl Cleanser {
     pub fn cleanse_all(&self) -> Result<Option<Error>> {
         let _work = self.ctx.memory.work(self.cleansing_max());
         self.ctx.or_poison(|| self.collector.expirer.tell_time())?;
-        let begun = Arc::clone(&self.ctx.state.load().version);
+        let begun = self.ctx.state.version();
         let (time, last) = (begun.clock, begun.trees.iter().map(|(id, _)| id).max());
         drop(begun);
         let (mut next, mut most, mut unread) = (Some(KeyPosition::default()), u64::MAX, None);
@@ -62,7 +62,7 @@ impl Cleanser {
         from: KeyPosition,
         most: u64,
     ) -> Result<Option<KeyPosition>> {
-        let base = Arc::clone(&self.ctx.state.load().version);
+        let base = self.ctx.state.version();
         let budget = self.ctx.cleansing_portion(base.live_bytes()).min(most);
         let mut builder = VersionBuilder::begin(Arc::clone(&base), &self.ctx.pager, &mut *writer);
         let (mut has_cleansed, mut next) = (false, None);
@@ -95,7 +95,7 @@ impl Cleanser {
 
     /// The position behind the next block with a log area; behind its keyspace, if it cannot be found.
     pub fn behind_next(&self, (keyspace, low): KeyPosition) -> Option<KeyPosition> {
-        let version = Arc::clone(&self.ctx.state.load().version);
+        let version = self.ctx.state.version();
         let mut low = Some(low).filter(|_| version.trees.contains(&keyspace));
         for (tree, _) in version.trees.from(keyspace) {
             let view = TreeView { pager: &self.ctx.pager, version: &version, keyspace: tree };
@@ -126,7 +126,7 @@ impl Cleanser {
         keyspace: KeyspaceId,
         from: Bytes,
     ) -> Result<Option<Bytes>> {
-        let base = Arc::clone(&self.ctx.state.load().version);
+        let base = self.ctx.state.version();
         let budget = self.ctx.cleansing_portion(base.live_bytes());
         let mut builder = VersionBuilder::begin(Arc::clone(&base), &self.ctx.pager, &mut *writer);
         let view = TreeView { pager: &self.ctx.pager, version: &base, keyspace };

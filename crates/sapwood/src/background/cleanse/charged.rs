@@ -33,7 +33,7 @@ impl Cleanser {
         writer: &mut Writer,
         listed: &mut impl Iterator<Item = (Position, NodeId)>,
     ) -> Result<()> {
-        let base = Arc::clone(&self.ctx.state.load().version);
+        let base = self.ctx.state.version();
         let write = self.ctx.cleansing_portion(base.live_bytes());
         let listed = &mut listed.map(|(_, block)| block);
         let chosen = candidates::charged(&self.ctx.pager, &base, listed, write, self.ctx.memory.shares.hold)?;

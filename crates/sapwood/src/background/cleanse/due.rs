@@ -89,7 +89,7 @@ impl Cleanser {
         let open = self.ctx.pager.prefetch.open(limit);
         let ctx = Arc::clone(&self.ctx);
         let reader = self.ctx.pool.try_submit("reads ahead of the cleansing", move || {
-            let version = || Arc::clone(&ctx.state.load().version);
+            let version = || ctx.state.version();
             prefetch_for_cleansing(&ctx.pager.prefetch, &ctx.pager, &due, version, limit);
             Ok(())
         });
@@ -163,7 +163,7 @@ impl Cleanser {
         mut due: &'d [CleansingTask],
         limit: u64,
     ) -> Result<&'d [CleansingTask]> {
-        let base = Arc::clone(&self.ctx.state.load().version);
+        let base = self.ctx.state.version();
         let budget = self.ctx.cleansing_portion_of(base.live_bytes(), limit);
         let report = |bytes| self.ctx.progress.wrote(bytes);
         let mut builder =

@@ -134,7 +134,7 @@ mod tests {
     /// Whether the keyspace's first block has a log area.
     fn is_first_due(db: &Database, keyspace: &Keyspace) -> bool {
         let engine = &db.handle.engine;
-        let version = Arc::clone(&engine.state.load().version);
+        let version = engine.state.version();
         let view = TreeView { pager: &engine.pager, version: &version, keyspace: keyspace.id() };
         version.logs.get(view.block_at(b"").unwrap().unwrap().id).is_some()
     }
@@ -238,7 +238,7 @@ mod tests {
         let volume = Simulated::new(1);
         let (db, keyspace, due) = with_due(&volume, 0, 80_000);
         let engine = &db.handle.engine;
-        let version = Arc::clone(&engine.state.load().version);
+        let version = engine.state.version();
         let view = TreeView { pager: &engine.pager, version: &version, keyspace: keyspace.id() };
         let damaged = view.block_at(&due[0].low).unwrap().unwrap().id;
         let (_, leaf) = view.leaves_of(&view.node(damaged, 1).unwrap()).next().unwrap();

@@ -54,7 +54,7 @@ impl Cleanser {
     /// Cleanses some of the grown blocks, with memory reserved by the first of them. Returns whether there is
     /// more to do now.
     pub fn cleanse_grown(&self, growth: &mut Growth, work: &mut Option<Reservation>) -> Result<bool> {
-        let version = Arc::clone(&self.ctx.state.load().version);
+        let version = self.ctx.state.version();
         let fresh = version.logs.totals().fresh;
         growth.left = growth.left.min(fresh);
         // If the disk refuses to read or write, do not try again and again.

@@ -52,7 +52,7 @@ fn with_due_on(
 /// All blocks of a keyspace, which all have log pieces.
 pub(crate) fn all_due(db: &Database, keyspace: &Keyspace) -> Vec<CleansingTask> {
     let engine = &db.handle.engine;
-    let version = Arc::clone(&engine.state.load().version);
+    let version = engine.state.version();
     let view = TreeView { pager: &engine.pager, version: &version, keyspace: keyspace.id() };
     let (mut due, mut low) = (Vec::new(), Some(Bytes::new()));
     while let Some(at) = low.take() {
@@ -91,7 +91,7 @@ pub(crate) fn cleansed_on(volume: &Simulated, records: u32) -> Database {
 /// Flips a bit of a node on the device, and drops it from the cache.
 pub(crate) fn damage(volume: &Simulated, db: &Database, node: Address) {
     let engine = &db.handle.engine;
-    let version = Arc::clone(&engine.state.load().version);
+    let version = engine.state.version();
     let at = version.segments.file_offset(node.position, node.len() as usize, version.span).unwrap();
     volume.flip_bit(FILE, at + u64::from(node.len()) / 2, 1).unwrap();
     engine.pager.forget(node.position);
@@ -103,7 +103,7 @@ fn a_block_that_cannot_be_read_is_stepped_over() {
     let volume = Simulated::new(1);
     let (db, keyspace, due) = with_due(&volume, 0, 80_000);
     let engine = &db.handle.engine;
-    let version = Arc::clone(&engine.state.load().version);
+    let version = engine.state.version();
     let view = TreeView { pager: &engine.pager, version: &version, keyspace: keyspace.id() };
     let damaged = view.block_at(&due[3].low).unwrap().unwrap().id;
     let block = view.node(damaged, 1).unwrap();
@@ -118,7 +118,7 @@ fn a_block_that_cannot_be_read_is_stepped_over() {
         .unwrap();
     drop(guard);
     assert!(left.is_empty());
-    let version = Arc::clone(&engine.state.load().version);
+    let version = engine.state.version();
     assert_eq!(version.logs.iter().map(|(block, _)| block).collect::<Vec<_>>(), [damaged]);
     keyspace.insert(u32::MAX.to_be_bytes(), "behind all").unwrap();
     db.flush().unwrap();
@@ -168,7 +168,7 @@ fn what_areas_say_of_their_leaves_is_so() {
         batch.commit().unwrap();
         db.flush().unwrap();
         let engine = &db.handle.engine;
-        let version = Arc::clone(&engine.state.load().version);
+        let version = engine.state.version();
         let view = TreeView { pager: &engine.pager, version: &version, keyspace: keyspace.id() };
         for (block, area) in version.logs.iter() {
             let block = view.node(block, 1).unwrap();
@@ -203,7 +203,7 @@ fn blocks_are_cleansed_before_they_have_all_the_layers_they_may_have() {
         let before = db.stats().writes.blocks_cleansed;
         db.flush().unwrap();
         cleansed.push(db.stats().writes.blocks_cleansed - before);
-        let version = Arc::clone(&db.handle.engine.state.load().version);
+        let version = db.handle.engine.state.version();
         most = version.logs.iter().map(|(_, area)| area.run_count()).max().unwrap_or(0).max(most);
     }
     assert!((RUNS_MAX / 2..RUNS_MAX).contains(&most), "{most}");
@@ -218,7 +218,7 @@ fn reading_ahead_and_the_flush_do_not_wait_for_one_another() {
     let disk = Disk::open(directory.path(), DiskOptions { create: true, ..DiskOptions::default() }).unwrap();
     let (db, _, due) = with_due_on(Arc::new(disk), 0, 80_000);
     let engine = &db.handle.engine;
-    let version = Arc::clone(&engine.state.load().version);
+    let version = engine.state.version();
     let keyspace = due[0].keyspace;
     let view = TreeView { pager: &engine.pager, version: &version, keyspace };
     for (limit, ahead) in [(200 << 10, 3200 << 10), (600 << 10, 3200 << 10), (8 << 20, 8 << 20)] {
@@ -266,7 +266,7 @@ fn what_is_read_ahead_for_nothing_goes_with_its_block() {
         db.flush().unwrap();
     }
     let engine = &db.handle.engine;
-    let version = Arc::clone(&engine.state.load().version);
+    let version = engine.state.version();
     let keyspace = KeyspaceId(version.last_keyspace);
     let view = TreeView { pager: &engine.pager, version: &version, keyspace };
     let (mut due, mut from) = (Vec::new(), Some(Bytes::new()));
@@ -292,7 +292,7 @@ fn what_is_read_ahead_for_nothing_goes_with_its_block() {
 fn what_is_read_ahead_keeps_its_buffers_if_most_of_them_is_wanted() {
     let (db, _) = with_long_areas(false);
     let engine = &db.handle.engine;
-    let version = Arc::clone(&engine.state.load().version);
+    let version = engine.state.version();
     let view =
         TreeView { pager: &engine.pager, version: &version, keyspace: KeyspaceId(version.last_keyspace) };
     let block = view.block_at(&[]).unwrap().unwrap().id;
@@ -495,7 +495,7 @@ fn blocks_that_are_looked_at_and_what_they_have_is_bounded() {
     let (db, keyspace, _) = with_due(&Simulated::new(1), 0, 80_000);
     let (engine, other) = (&db.handle.engine, db.keyspace("other").unwrap());
     other.ingest((0..20_000u32).map(|number| (number.to_be_bytes(), [0; 100]))).unwrap();
-    let version = Arc::clone(&engine.state.load().version);
+    let version = engine.state.version();
     let view =
         |keyspace: &Keyspace| TreeView { pager: &engine.pager, version: &version, keyspace: keyspace.id() };
     let next = |keyspace: &Keyspace, mut left: candidates::Limits| {

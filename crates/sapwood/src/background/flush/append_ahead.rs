@@ -167,7 +167,7 @@ impl Flusher {
             if left.is_some() || (has_more && deferred.chunks > 0) {
                 return Ok(None);
             }
-            builder.go_on_at(Arc::clone(&self.ctx.state.load().version));
+            builder.go_on_at(self.ctx.state.version());
         }
         drop(rest);
         if is_given_up.get() {

@@ -94,7 +94,7 @@ impl Flusher {
         // What is listed stays true: nothing comes to the trees but from the portions, and collector and expirer only remove.
         let mut remainder = Remainder::of(&removed);
         loop {
-            let base = Arc::clone(&self.ctx.state.load().version);
+            let base = self.ctx.state.version();
             let limit = self.ctx.flush.low_space.limit();
             let (live, is_careful) = (base.live_bytes(), self.ctx.flush.low_space.is_careful());
             let most = if is_careful { portion(live) } else { flush_portion(live) };
@@ -236,7 +236,7 @@ impl Flusher {
         let mut of_trees = ranges.chunk_by(|a, b| a.keyspace == b.keyspace).peekable();
         // One edit for all, unless it becomes long.
         while of_trees.peek().is_some() {
-            let base = Arc::clone(&self.ctx.state.load().version);
+            let base = self.ctx.state.version();
             let mut builder = VersionBuilder::begin(Arc::clone(&base), &self.ctx.pager, &mut *writer);
             while let Some(ranges) = of_trees.peek()
                 && !builder.is_long()
@@ -394,7 +394,7 @@ mod tests {
     fn the_blocks_of_many_removed_ranges_go_with_one_edit() {
         let (db, keyspace) = filled(100_000);
         let engine = &db.handle.engine;
-        let version = Arc::clone(&engine.state.load().version);
+        let version = engine.state.version();
         let view = TreeView { pager: &engine.pager, version: &version, keyspace: keyspace.id() };
         let mut blocks = vec![Bytes::new()];
         while let Some(next) = view.block_at(&blocks[blocks.len() - 1]).unwrap().unwrap().fence {
@@ -430,7 +430,7 @@ mod tests {
             let keyspace = db.keyspace("main").unwrap();
             keyspace.ingest((0..40_000u32).map(|number| (number.to_be_bytes(), [7; 100]))).unwrap();
             let engine = &db.handle.engine;
-            let version = Arc::clone(&engine.state.load().version);
+            let version = engine.state.version();
             let first = |range: u32| 50 + 100 * range;
             let ranges: Vec<_> = (0..RANGES)
                 .map(|range| (keyspace.id(), key(first(range)), Some(key(first(range) + 2))))
@@ -491,7 +491,7 @@ mod tests {
     fn what_is_dropped_with_one_edit_is_bounded_over_trees() {
         let (db, keyspace) = filled(100);
         let engine = &db.handle.engine;
-        let version = Arc::clone(&engine.state.load().version);
+        let version = engine.state.version();
         let tree = version.trees.get(&keyspace.id()).unwrap();
         assert_eq!(tree.height, 1, "a block");
         let mut guard = engine.writer().lock(Need::default()).unwrap();
@@ -527,7 +527,7 @@ mod tests {
         drop((keyspace, db));
         let db = open();
         let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
-        let version = Arc::clone(&engine.state.load().version);
+        let version = engine.state.version();
         let view = TreeView { pager: &engine.pager, version: &version, keyspace: keyspace.id() };
         let block = view.node(view.block_at(&30u32.to_be_bytes()).unwrap().unwrap().id, 1).unwrap();
         let leaf = block.child(block.child_for(&30u32.to_be_bytes()));

@@ -365,7 +365,7 @@ fn layers_that_scans_have_paid_for_are_merged_first_and_cleansed_later() {
     (1..=6).for_each(|run| change(&mut (u32::from(run) / 2..RECORDS).step_by(91), run));
     let snapshot = db.snapshot();
     let before = db.stats();
-    let live = |db: &Database| Arc::clone(&db.handle.engine.state.load().version).logs.totals();
+    let live = |db: &Database| db.handle.engine.state.version().logs.totals();
     assert!(live(&db).areas > 1 && live(&db).runs >= 4 * live(&db).areas, "{before}");
     let (merged, cleansed) = scan_until_paid(&db, &keyspace);
     let after = db.stats();

@@ -110,7 +110,7 @@ fn logged() -> Database {
 /// What a check says when an area of several pieces is made anew with these hashes and fences.
 fn with_runs(db: &Database, change: impl Fn(&mut Vec<KeyHash>, &mut Vec<u8>)) -> String {
     let engine = &db.handle.engine;
-    let before = Arc::clone(&engine.state.load().version);
+    let before = engine.state.version();
     let mut version = (*before).clone();
     let has_fences = |area: &LogArea| area.runs().any(|run| run.pieces.len() > 1);
     let (block, area) = before.logs.iter().find(|(_, area)| has_fences(area)).expect("short pieces");
@@ -412,7 +412,7 @@ fn wrong_hashes_and_fences_of_a_log_area_are_damage() {
 /// The first key, the place and the length of each node of this level, of this keyspace.
 fn nodes(db: &Database, (keyspace, level): (KeyspaceId, u8)) -> Vec<(Vec<u8>, u64, u64)> {
     let engine = &db.handle.engine;
-    let version = Arc::clone(&engine.state.load().version);
+    let version = engine.state.version();
     let meant = |(id, address): (NodeId, Address)| {
         let node = engine.pager.fetch(&version.segments, &[(id, address)], ReadMode::Verify).ok()?;
         let (name, len) = (node[0].name(), address.len() as usize);
@@ -449,7 +449,7 @@ fn what_is_damaged_is_counted_and_hides_no_other_part() {
     main.insert("key", "in the log alone").unwrap();
     let leaves = damage_nodes(&db, &volume, (main.id(), 0), usize::MAX);
     assert!(leaves > 1500);
-    let version = Arc::clone(&db.handle.engine.state.load().version);
+    let version = db.handle.engine.state.version();
     let chunks = version.trees.iter().find_map(|(_, tree)| tree.chunks).expect("a keyspace of chunks");
     let damaged_chunks = damage_nodes(&db, &volume, (chunks, 0), 1);
     assert_eq!(damaged_chunks, 1);
@@ -534,7 +534,7 @@ fn what_cannot_be_read_hides_no_large_value_that_lacks_a_chunk() {
     let films = db.large_values("films").unwrap();
     ["one", "three", "two"].iter().for_each(|name| films.insert(name, vec![1; 700_000]).unwrap());
     db.flush().unwrap();
-    let version = Arc::clone(&db.handle.engine.state.load().version);
+    let version = db.handle.engine.state.version();
     let found = version.trees.iter().find_map(|(id, tree)| Some((id, tree.chunks?, Arc::clone(&tree.name))));
     let (heads, chunks, name) = found.expect("a keyspace of chunks");
     let keyspace = Keyspace::in_version(Arc::clone(&db.handle), &version, chunks, name);

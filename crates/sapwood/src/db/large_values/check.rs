@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// these only that is told.
 pub(in crate::db) fn check(handle: &Arc<Handle>) -> Result<()> {
     let snapshot = Snapshot::new(Arc::clone(handle));
-    let version = Arc::clone(&handle.engine.state.load().version);
+    let version = handle.engine.state.version();
     let mut found = Findings::new(DAMAGE_MAX);
     for (id, tree) in version.trees.iter() {
         let Some(chunks) = tree.chunks else { continue };

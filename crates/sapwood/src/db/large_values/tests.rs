@@ -362,7 +362,7 @@ fn a_keyspace_of_large_values_is_one_for_its_users() {
     assert!(db.large_values("renamed").unwrap().get("two").unwrap().unwrap() == bytes(2, 300_000));
     assert!(db.drop_keyspace("renamed").unwrap());
     db.compact().unwrap();
-    let version = Arc::clone(&db.handle.engine.state.load().version);
+    let version = db.handle.engine.state.version();
     assert!(version.trees.len() == 0 && version.table.iter().next().is_none());
     assert!(matches!(values.insert("one", bytes(1, 300_000)), Err(Error::KeyspaceDropped { .. })));
 }
@@ -590,7 +590,7 @@ fn a_read_that_failed_can_be_repeated() {
 
 /// Flips a bit in the root of a keyspace's tree.
 fn damage_root(db: &Database, volume: &Simulated, keyspace: &Keyspace) {
-    let version = Arc::clone(&db.handle.engine.state.load().version);
+    let version = db.handle.engine.state.version();
     let root = version.trees.get(&keyspace.id()).unwrap().root.unwrap();
     let address = version.table.address(root).unwrap();
     let at = version.segments.file_offset(address.position, address.len() as usize, version.span).unwrap();

@@ -67,7 +67,7 @@ pub(super) struct Lacking {
 /// Passes the large values that lack a chunk to `take`.
 pub(super) fn each_lacking(handle: &Arc<Handle>, take: &mut dyn FnMut(Lacking) -> Result<()>) -> Result<()> {
     let snapshot = Snapshot::new(Arc::clone(handle));
-    let version = Arc::clone(&handle.engine.state.load().version);
+    let version = handle.engine.state.version();
     for (heads_id, tree) in version.trees.iter() {
         let Some(chunks_id) = tree.chunks else { continue };
         let opened = |id| Keyspace::in_version(Arc::clone(handle), &version, id, Arc::clone(&tree.name));
@@ -95,7 +95,7 @@ pub(super) fn each_misnamed(
     take: &mut dyn FnMut(KeyspaceId, LargeId, bool) -> Result<()>,
 ) -> Result<()> {
     let snapshot = Snapshot::new(Arc::clone(handle));
-    let version = Arc::clone(&handle.engine.state.load().version);
+    let version = handle.engine.state.version();
     for (heads_id, tree) in version.trees.iter() {
         let Some(chunks_id) = tree.chunks else { continue };
         let opened = |id| Keyspace::in_version(Arc::clone(handle), &version, id, Arc::clone(&tree.name));

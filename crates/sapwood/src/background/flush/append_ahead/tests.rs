@@ -113,7 +113,7 @@ impl Story {
         let due = &self.due[of];
         self.cleanse(&due[index..index + 1]);
         let keyspace = self.keyspaces[of].id();
-        let version = Arc::clone(&engine.state.load().version);
+        let version = engine.state.version();
         let end = due.get(index + 1).map_or(vec![0xff], |next| next.low.to_vec());
         let numbers = (0..RECORDS[of]).map(u32::to_be_bytes);
         let changes: Vec<_> = numbers
@@ -204,7 +204,7 @@ fn what_others_only_move_still_fits() {
     let story = Story::new(&volume);
     let ahead = story.go_ahead(&[]).unwrap();
     let engine = &story.db.handle.engine;
-    let version = Arc::clone(&engine.state.load().version);
+    let version = engine.state.version();
     let all: Vec<_> = version.segments.iter().map(|entry| entry.segment.number).collect();
     let mut guard = engine.writer().lock(Need::default()).unwrap();
     let mut builder = VersionBuilder::begin(Arc::clone(&version), &engine.pager, guard.get().unwrap());
@@ -236,7 +236,7 @@ fn what_was_passed_by_does_not_come_to_a_block_that_was_appended_to() {
         let ahead = story.go_ahead(due).unwrap();
         let block = || {
             let engine = &story.db.handle.engine;
-            let version = Arc::clone(&engine.state.load().version);
+            let version = engine.state.version();
             let view = TreeView { pager: &engine.pager, version: &version, keyspace: due[0].keyspace };
             view.block_at(&due[0].low).unwrap().unwrap().id
         };
@@ -255,7 +255,7 @@ fn nor_to_one_that_has_got_its_neighbours_range_on_the_way() {
     let story = Story::new(&volume);
     let engine = &story.db.handle.engine;
     let (main, due) = (story.keyspaces[0].id(), &story.due[0]);
-    let version = || Arc::clone(&engine.state.load().version);
+    let version = || engine.state.version();
     let frozen = engine.state.load().frozen.clone().unwrap();
     let mut changes = frozen.queue.newest(None).peekable();
     let mut guard = engine.writer().lock(Need::default()).unwrap();
@@ -399,7 +399,7 @@ fn reading_ahead_goes_on_behind_a_block_that_is_no_more() {
     let volume = Simulated::new(1);
     let story = Story::new(&volume);
     let engine = &story.db.handle.engine;
-    let version = || Arc::clone(&engine.state.load().version);
+    let version = || engine.state.version();
     let before = RefCell::new(Some(version()));
     story.change_block(0, 3, |key| (key.to_vec(), None));
     let prefetch = &engine.pager.prefetch;
@@ -416,7 +416,7 @@ fn no_write_goes_over_what_an_edit_names_that_may_be_durable() {
     let volume = Simulated::new(1);
     let story = Story::new(&volume);
     let engine = &story.db.handle.engine;
-    let version = Arc::clone(&engine.state.load().version);
+    let version = engine.state.version();
     let all: Vec<_> = version.segments.iter().map(|entry| entry.segment.number).collect();
     let mut guard = engine.writer().lock(Need::default()).unwrap();
     let another = guard.get().unwrap().beside();
