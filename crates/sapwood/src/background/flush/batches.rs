@@ -63,6 +63,22 @@ pub(crate) enum SyncLog {
     Done,
 }
 
+impl SyncLog {
+    /// Waits for a sync that is in progress, and syncs by `sync` if that is needed now: a portion that needs none may be replaced by a
+    /// smaller one, which does.
+    fn finish(&mut self, is_needed: bool, sync: impl FnOnce() -> Result<()>) -> Result<()> {
+        match std::mem::replace(self, Self::Done) {
+            Self::Begun(task) => task.wait(),
+            Self::IfNeeded if is_needed => sync(),
+            Self::IfNeeded => {
+                *self = Self::IfNeeded;
+                Ok(())
+            }
+            Self::Done => Ok(()),
+        }
+    }
+}
+
 impl Flusher {
     /// Applies the queue to the trees. The last portion first waits for `is_ready`.
     pub(super) fn flush_portions(
@@ -84,11 +100,7 @@ impl Flusher {
         let removed = frozen.queue.range_removals().all();
         if !removed.is_empty() {
             self.in_portions.store(true, Relaxed);
-            match std::mem::replace(&mut sync_log, SyncLog::Done) {
-                SyncLog::Begun(task) => task.wait()?,
-                SyncLog::IfNeeded => self.commits.sync_log_below(frozen.wal_low)?,
-                SyncLog::Done => {}
-            }
+            sync_log.finish(true, || self.commits.sync_log_below(frozen.wal_low))?;
             self.drop_removed_blocks(writer, frozen, &removed)?;
         }
         // What is listed stays true: nothing comes to the trees but from the portions, and collector and expirer only remove.
@@ -146,7 +158,7 @@ impl Flusher {
                 let next = batch.next.or_else(|| remainder.next.clone());
                 FlushBatch { next, ..batch }
             });
-            let FlushBatch { changes: count, bytes, appended, cleansed, next } = match filled {
+            let batch = match filled {
                 Err(error) if error.is_disk_full() && is_large => {
                     drop(builder);
                     self.try_smaller_portion(cursor, cursor_before);
@@ -154,44 +166,17 @@ impl Flusher {
                 }
                 filled => filled?,
             };
-            let base = builder.base();
-            let base_high = base.wal_high;
-            // Before the next portion is sampled, the trees have this portion's changes, so each portion has a
-            // sample of its own. At the end of the queue a small sample is better than none: there are never
-            // many long records.
-            if (sample.is_enough() || next.is_none())
-                && let Ok(Some(fresh)) = sample.fresh(&self.ctx.pager, base)
-            {
-                self.tuning.lock().note_fresh(fresh, |keyspace| base.trees.contains(&keyspace));
-            }
-            let tuning = self.tuning.lock();
-            builder.set_fresh(|keyspace| tuning.fresh_of(keyspace));
-            drop(tuning);
+            let next = &batch.next;
+            self.note_fresh(&mut builder, &sample, next.is_none());
             if next.is_none() {
                 is_ready.take().map_or(Ok(()), |wait| wait())?;
-                let edit = builder.edit_mut();
-                edit.flushed_seq = Some(frozen.last_seq);
-                edit.wal_low = Some(frozen.wal_low);
-                if base_high < frozen.wal_low {
-                    edit.wal_high = Some(frozen.wal_low);
-                }
-            }
-            if next.is_some() {
+            } else {
                 self.in_portions.store(true, Relaxed);
-                if builder.base().has_merging {
-                    builder.edit_mut().begun_flushes.push(frozen.last_seq);
-                }
             }
-            match std::mem::replace(&mut sync_log, SyncLog::Done) {
-                SyncLog::Begun(task) => task.wait()?,
-                // What is kept of the log for the change feed must not end before the trees do.
-                SyncLog::IfNeeded if next.is_some() || builder.base().kept_log_max() > 0 => {
-                    self.commits.sync_log_below(frozen.wal_low)?
-                }
-                // A smaller portion may replace this one.
-                SyncLog::IfNeeded => sync_log = SyncLog::IfNeeded,
-                SyncLog::Done => {}
-            }
+            say_how_far(&mut builder, frozen, next.is_none());
+            // What is kept of the log for the change feed must not end before the trees do.
+            let needs_sync = next.is_some() || builder.base().kept_log_max() > 0;
+            sync_log.finish(needs_sync, || self.commits.sync_log_below(frozen.wal_low))?;
             let trees = if next.is_none() { TreesChange::Flushed } else { TreesChange::Same };
             match self.ctx.publisher.commit_version(builder, trees) {
                 Err(error) if error.is_disk_full() && is_large => {
@@ -200,14 +185,8 @@ impl Flusher {
                 }
                 committed => committed?,
             }
-            let counters = &self.ctx.flush.counters;
-            counters.portions.fetch_add(1, Relaxed);
-            counters.changes.fetch_add(count, Relaxed);
-            counters.changes_ahead.fetch_add(went_ahead, Relaxed);
-            counters.change_bytes.fetch_add(bytes, Relaxed);
-            counters.blocks_appended.fetch_add(appended, Relaxed);
-            counters.blocks_cleansed.fetch_add(cleansed, Relaxed);
-            let Some(next) = next else { return Ok(()) };
+            self.count(&batch, went_ahead);
+            let Some(next) = batch.next else { return Ok(()) };
             left = parts.into_iter().filter_map(|part| part.behind(&next)).collect();
             frozen.set_resume(next);
             self.ctx.flush.low_space.eased();
@@ -217,6 +196,32 @@ impl Flusher {
                 tidied => tidied?,
             }
         }
+    }
+
+    /// Learns from a portion's sample how many of its changes are new records, and passes on what is known of each keyspace.
+    fn note_fresh(&self, builder: &mut VersionBuilder<'_>, sample: &Sample, is_last: bool) {
+        let base = builder.base();
+        // Before the next portion is sampled, the trees have this portion's changes, so each portion has a
+        // sample of its own. At the end of the queue a small sample is better than none: there are never
+        // many long records.
+        if (sample.is_enough() || is_last)
+            && let Ok(Some(fresh)) = sample.fresh(&self.ctx.pager, base)
+        {
+            self.tuning.lock().note_fresh(fresh, |keyspace| base.trees.contains(&keyspace));
+        }
+        let tuning = self.tuning.lock();
+        builder.set_fresh(|keyspace| tuning.fresh_of(keyspace));
+    }
+
+    /// Counts a portion that was published.
+    fn count(&self, batch: &FlushBatch, went_ahead: u64) {
+        let counters = &self.ctx.flush.counters;
+        counters.portions.fetch_add(1, Relaxed);
+        counters.changes.fetch_add(batch.changes, Relaxed);
+        counters.changes_ahead.fetch_add(went_ahead, Relaxed);
+        counters.change_bytes.fetch_add(batch.bytes, Relaxed);
+        counters.blocks_appended.fetch_add(batch.appended, Relaxed);
+        counters.blocks_cleansed.fetch_add(batch.cleansed, Relaxed);
     }
 
     /// Drops the blocks that lie wholly in ranges that the queue removes.
@@ -334,6 +339,23 @@ impl Flusher {
         let rest = || changes.peek().map(|next| (next.keyspace, Bytes::copy_from_slice(next.key)));
         portion.next = portion.next.or_else(rest);
         Ok(portion)
+    }
+}
+
+/// The edit of a portion says that the queue is in the trees, or that its flush has begun.
+fn say_how_far(builder: &mut VersionBuilder<'_>, frozen: &Frozen, is_last: bool) {
+    let (base_high, has_merging) = (builder.base().wal_high, builder.base().has_merging);
+    let edit = builder.edit_mut();
+    if !is_last {
+        if has_merging {
+            edit.begun_flushes.push(frozen.last_seq);
+        }
+        return;
+    }
+    edit.flushed_seq = Some(frozen.last_seq);
+    edit.wal_low = Some(frozen.wal_low);
+    if base_high < frozen.wal_low {
+        edit.wal_high = Some(frozen.wal_low);
     }
 }
 
