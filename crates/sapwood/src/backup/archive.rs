@@ -16,12 +16,12 @@
 //! 4. Memory: one record of the log.
 
 use super::blob::{Header, Kind, Seal};
-use super::copy::put;
 use super::input::read_manifest;
 use super::is_unreadable;
-use super::manifest::BackupManifest;
+use super::listing::Listing;
+use super::manifest::{Archive, ArchiveGap, ArchivePart, BackupManifest, LastCommit};
 use super::name::BlobName;
-use super::reuse::Listing;
+use super::output::put;
 use super::target::Target;
 use crate::compression::Compression;
 use crate::database_id::DatabaseId;
@@ -33,107 +33,7 @@ use crate::version::edit::{Edit, TreeName};
 use crate::version::{Tree, Version};
 use crate::wal::{HAS_TIME, LogCursor, Record};
 use psync::Volume;
-use serde::Serialize;
 use std::collections::BTreeSet;
-use std::fmt;
-
-/// Why moments before a backup cannot be restored, or not all of them: what its [archive](crate::backup::Backup::archive_log) has not.
-///
-/// ```
-/// # fn main() -> sapwood::Result<()> {
-/// # let dir = tempfile::tempdir().expect("a temporary directory");
-/// # let db = sapwood::Database::builder().keep_changes(1 << 20).open(dir.path().join("ships.db"))?;
-/// use sapwood::backup::{ArchiveGap, Directory};
-///
-/// let target = Directory::open(dir.path().join("backups"))?;
-/// db.backup().archive_log().run(&target)?;
-/// db.keyspace("ships")?.ingest([("fram", "1892")])?;
-/// let taken = db.backup().archive_log().run(&target)?;
-/// assert_eq!(taken.archive.and_then(|archive| archive.gap), Some(ArchiveGap::Ingested));
-/// # Ok(()) }
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub enum ArchiveGap {
-    /// Records were [ingested](crate::Keyspace::ingest): they are in no log.
-    Ingested,
-    /// A [large value](crate::LargeValues) was written: it is in no log.
-    LargeValue,
-    /// A keyspace with a [merge operator](crate::merge) was created and dropped since the backup before: its operator is not known.
-    DroppedKeyspace,
-    /// The log was not [kept](crate::Builder::keep_changes) for as long as since the backup before, or is not the one that continues it.
-    NotKept,
-}
-
-impl ArchiveGap {
-    pub(super) fn number(self) -> u64 {
-        match self {
-            Self::Ingested => 1,
-            Self::LargeValue => 2,
-            Self::DroppedKeyspace => 3,
-            Self::NotKept => 4,
-        }
-    }
-
-    pub(super) fn of(number: u64) -> Option<Self> {
-        [Self::Ingested, Self::LargeValue, Self::DroppedKeyspace, Self::NotKept]
-            .into_iter()
-            .find(|gap| gap.number() == number)
-    }
-}
-
-impl fmt::Display for ArchiveGap {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Ingested => "records were ingested, which are in no log",
-            Self::LargeValue => "a large value was written, which is in no log",
-            Self::DroppedKeyspace => "a keyspace with a merge operator came and went",
-            Self::NotKept => {
-                "the log was not kept for so long (`sapwood changes --keep`, `Builder::keep_changes`), or another database went on"
-            }
-        })
-    }
-}
-
-/// What lies between a backup and the next one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ArchivePart {
-    /// The backup that it continues.
-    pub after: u64,
-    /// That backup's last operation, ...
-    pub from: SeqNo,
-    /// ... and its time, in milliseconds since 1970.
-    pub from_time: u64,
-    /// The last operation that the archive has.
-    pub to: SeqNo,
-    /// Up to this time everything is in it. If a follower has written it, that is the time of the last commit or event that has one.
-    pub until: u64,
-    /// Set if that is less than the next backup has.
-    pub gap: Option<ArchiveGap>,
-    /// The next backup, for which it was written.
-    pub backup: u64,
-    pub seal: Seal,
-}
-
-/// A commit, by which the next archive knows the log again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LastCommit {
-    pub first_seq: SeqNo,
-    pub crc: u32,
-}
-
-/// What a manifest says of archives.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Archive {
-    /// The next event of keyspaces after the backup.
-    pub next_event: u64,
-    /// The last commit of the backup; `None`: the log did not have it any more.
-    pub last: Option<LastCommit>,
-    /// Why there is no archive between the backup before and this one.
-    pub gap: Option<ArchiveGap>,
-    /// All archives that continue a backup which was there.
-    pub parts: Vec<ArchivePart>,
-}
 
 /// What an archive is made of.
 pub(super) struct Archiver<'a> {

@@ -15,9 +15,8 @@ mod archives;
 
 use self::archives::{ArchiveProgress, happen_again};
 use super::blob::{BlobReader, Header, Input, Kind, Seal};
-use super::manifest::BackupManifest;
+use super::manifest::{BackupManifest, needed};
 use super::name::BlobName;
-use super::retain::needed;
 use crate::database_id::DatabaseId;
 use crate::encryption::{self, Encryption, EncryptionKey};
 use crate::error::{Error, Result};

@@ -1,13 +1,15 @@
 //! Takes a backup.
 
-use super::archive::{Archive, Archiver};
-use super::blob::{BlobWriter, CHUNK_MAX, Header, Kind, Seal};
+use super::archive::Archiver;
+use super::blob::{BlobWriter, CHUNK_MAX, Header, Kind};
+use super::listing::Listing;
 use super::log_source::LogSource;
-use super::manifest::{BackupManifest, Part, SegmentParts};
+use super::manifest::{Archive, BackupManifest, Part, SegmentParts, named};
 use super::name::BlobName;
 use super::nodes::{NodeAt, NodeCheck};
+use super::output::{Failure, put, put_keys};
 use super::retain::{BackupInfo, delete, remove_unnamed, remove_vain};
-use super::reuse::{self, Listing, Rows};
+use super::reuse::{self, Rows};
 use super::target::Target;
 use super::throttle::Throttle;
 use super::{Progress, Reporter, called, damage};
@@ -25,7 +27,6 @@ use crate::version::checkpoint::Checkpoint;
 use crate::version::current::{Current, FORMAT};
 use psync::{AlignedBuffer, FileId, InFlight, ReadInto, Volume};
 use std::collections::VecDeque;
-use std::io;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
@@ -95,24 +96,6 @@ pub struct Backup<'p> {
     rate: Option<u64>,
     archives: bool,
     reporter: Reporter<'p>,
-}
-
-/// Why a blob could not be written: for the source's sake, or the target's.
-pub(super) enum Failure {
-    Source(Error),
-    Target(io::Error),
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Self::Source(error)
-    }
-}
-
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Self {
-        Self::Target(error)
-    }
 }
 
 /// A part of a segment that is to be copied.
@@ -493,44 +476,6 @@ impl NodesOfPieces<'_> {
     }
 }
 
-/// Writes a blob.
-pub(super) fn put(
-    target: &dyn Target,
-    name: BlobName,
-    (header, encryption): (&Header, &Encryption),
-    content: &mut dyn FnMut(&mut BlobWriter<'_>) -> std::result::Result<(), Failure>,
-) -> Result<Seal> {
-    let (mut seal, mut failed) = (None, None);
-    let name = name.to_string();
-    let written = target.put(&name, &mut |out| {
-        let mut blob = BlobWriter::begin(out, header, encryption)?;
-        match content(&mut blob) {
-            Ok(()) => {
-                seal = Some(blob.end()?);
-                Ok(())
-            }
-            Err(Failure::Target(error)) => Err(error),
-            Err(Failure::Source(error)) => {
-                let told = io::Error::other(error.to_string());
-                failed = Some(error);
-                Err(told)
-            }
-        }
-    });
-    match failed {
-        Some(error) => Err(error),
-        None => {
-            called(target, "write", &name, written)?;
-            let nothing = || io::Error::other("the target did not ask for the content");
-            called(target, "write", &name, seal.ok_or_else(nothing))
-        }
-    }
-}
-
-fn put_keys(target: &dyn Target, number: u64, header: &Header, content: &[u8]) -> Result<Seal> {
-    put(target, BlobName::Keys(number), (header, &Encryption::NONE), &mut |blob| Ok(blob.put(content)?))
-}
-
 /// The length of the data file that a restore is told: it believes no nodes and segments beyond. All that the version has lies below, unless
 /// another process has cut the file off meanwhile, which a follower of it does not see where the target has all that was there.
 fn believed_len(version: &Version, len: u64) -> u64 {
@@ -562,7 +507,7 @@ fn check_named(target: &dyn Target, manifest: &BackupManifest) -> Result<()> {
         // A stream lists nothing.
         return Ok(());
     }
-    for (name, seal) in super::retain::named(manifest) {
+    for (name, seal) in named(manifest) {
         if !listing.has(name, seal.len) {
             let (expected, found) = (format!("{} bytes", seal.len), listing.blobs.get(&name));
             let found = found.map_or("none".to_owned(), |len| format!("{len} bytes"));

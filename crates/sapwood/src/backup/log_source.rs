@@ -6,7 +6,7 @@
 //!
 //! Invariant: what is read is whole: each operation behind the trees, up to the last of the view.
 
-use super::copy::Failure;
+use super::output::Failure;
 use crate::commit::queue_log::KeptFiles;
 use crate::database_id::DatabaseId;
 use crate::encryption::Encryption;

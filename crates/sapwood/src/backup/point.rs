@@ -6,8 +6,7 @@
 //! 3. A moment that several databases of the target have had is restored only of a backup that is said. Of one database that was set back, the
 //!    newest backup before the moment counts.
 
-use super::archive::{ArchiveGap, ArchivePart};
-use super::manifest::BackupManifest;
+use super::manifest::{ArchiveGap, ArchivePart, BackupManifest};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -275,8 +274,8 @@ pub(super) fn time_of(millis: u64) -> SystemTime {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backup::archive::Archive;
     use crate::backup::blob::Seal;
+    use crate::backup::manifest::Archive;
     use crate::database_id::DatabaseId;
 
     /// Backups, one a word: number:time/operation, and what its archive has: <backup before>, or <backup before!time/operation> if that ends

@@ -3,15 +3,14 @@
 #[cfg(test)]
 mod tests;
 
-use super::archive::ArchivePart;
 use super::assembly::{Assembly, not_made};
 use super::blob::{BlobReader, Input, Kind, Seal};
 use super::input::{BlobInput, decode_manifest, read_manifest};
-use super::manifest::BackupManifest;
+use super::listing::Listing;
+use super::manifest::{ArchivePart, BackupManifest, needed};
 use super::name::BlobName;
 use super::point::{NotChosen, Point, choose, slim, time_of};
-use super::retain::{BackupInfo, needed, no_backup};
-use super::reuse::Listing;
+use super::retain::{BackupInfo, no_backup};
 use super::stream::StreamInput;
 use super::target::Target;
 use super::{Progress, Reporter, damage, is_missing, is_unreadable};

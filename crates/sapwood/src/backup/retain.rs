@@ -8,14 +8,13 @@
 //! 3. A removal has read all that it needs to know before anything goes, and whatever is left of a backup can be removed by its number: so one
 //!    that was cut off can be repeated, wherever that was. No backup gets the number of one that was removed: who repeats it would remove that.
 
-use super::archive::{Archive, ArchiveGap};
 use super::blob::Seal;
 use super::called;
 use super::input::{database_of, read_manifest};
-use super::manifest::BackupManifest;
+use super::listing::Listing;
+use super::manifest::{Archive, ArchiveGap, BackupManifest, named};
 use super::name::{BlobName, mark};
 use super::point::time_of;
-use super::reuse::Listing;
 use super::target::Target;
 use crate::error::{Error, Result};
 use serde::Serialize;
@@ -319,29 +318,6 @@ pub(super) fn no_backup(target: &dyn Target, number: Option<u64>, listing: &List
         wanted: number.map_or("backup".to_owned(), |number| format!("backup {number}")),
         existing: if existing.is_empty() { "none".to_owned() } else { existing.join(", ") },
     }
-}
-
-/// The blobs that a manifest names.
-pub(super) fn named(manifest: &BackupManifest) -> impl Iterator<Item = (BlobName, Seal)> {
-    let parts = manifest.archive.iter().flat_map(|archive| &archive.parts);
-    needed(manifest).chain(parts.map(|part| (BlobName::Archive(part.backup), part.seal)))
-}
-
-/// Those of them that make the database as of the backup.
-pub(super) fn needed(manifest: &BackupManifest) -> impl Iterator<Item = (BlobName, Seal)> {
-    // Keys first: they are needed for the others.
-    let keys = manifest.keys.map(|seal| (BlobName::Keys(manifest.number), seal));
-    let own = [
-        (BlobName::Version(manifest.number), manifest.version),
-        (BlobName::Log(manifest.number), manifest.log),
-    ];
-    let parts = manifest.segments.iter().flat_map(|entry| {
-        entry.parts.iter().map(|part| {
-            let (segment, from, to, backup) = (entry.segment, part.from, part.to, part.backup);
-            (BlobName::Segment { segment, from, to, backup }, part.seal)
-        })
-    });
-    keys.into_iter().chain(own).chain(parts)
 }
 
 /// Removes what attempts have left that came to no end, and that no later one takes over. The caller has locked the target.

@@ -17,9 +17,9 @@
 
 use super::blob::{END, HEADER, Kind, Seal};
 use super::input::{BlobInput, database_of, read_manifest};
-use super::manifest::{BackupManifest, Part};
-use super::name::{BlobName, marked};
-use super::retain::named;
+use super::listing::Listing;
+use super::manifest::{BackupManifest, Part, named};
+use super::name::BlobName;
 use super::target::Target;
 use super::{called, damage, is_missing, is_unreadable};
 use crate::database_id::DatabaseId;
@@ -35,54 +35,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Parts of a segment (count) with which it is copied anew, as one: a segment is the open one for a few backups in most databases,
 /// and each part is a call of the target.
 const PARTS_MAX: usize = 8;
-
-/// What a target has, by name.
-#[derive(Debug, Default)]
-pub(super) struct Listing {
-    pub blobs: BTreeMap<BlobName, u64>,
-    /// The highest number that a mark tells of, or 0: it was given, and is not given again.
-    pub marked: u64,
-}
-
-impl Listing {
-    pub fn read(target: &dyn Target) -> Result<Self> {
-        let listed = called(target, "list", "blobs", target.list())?;
-        let blobs = listed.iter().filter_map(|(name, len)| Some((BlobName::parse(name)?, *len))).collect();
-        let marked = listed.iter().filter_map(|(name, _)| marked(name)).max().unwrap_or(0);
-        Ok(Self { blobs, marked })
-    }
-
-    /// The numbers of the backups.
-    pub fn backups(&self) -> BTreeSet<u64> {
-        self.numbers(|name| matches!(name, BlobName::Manifest(_))).collect()
-    }
-
-    /// A number above all that were ever used, as far as there is anything left of them or a mark.
-    pub fn next_number(&self) -> u64 {
-        self.blobs.keys().map(|name| name.backup()).max().unwrap_or(0).max(self.marked) + 1
-    }
-
-    /// The numbers of attempts that came to no end and have something that a later one can take over: segments, and the version that tells
-    /// of them.
-    pub fn attempts(&self) -> BTreeSet<u64> {
-        let mut numbers: BTreeSet<_> =
-            self.numbers(|name| matches!(name, BlobName::Segment { .. })).collect();
-        numbers.retain(|number| {
-            let has = |name| self.blobs.contains_key(&name);
-            has(BlobName::Version(*number)) && !has(BlobName::Manifest(*number))
-        });
-        numbers
-    }
-
-    fn numbers(&self, is_meant: impl Fn(&BlobName) -> bool) -> impl Iterator<Item = u64> {
-        self.blobs.keys().filter(move |name| is_meant(name)).map(|name| name.backup())
-    }
-
-    /// Whether there is a blob of this name and length.
-    pub fn has(&self, name: BlobName, len: u64) -> bool {
-        self.blobs.get(&name) == Some(&len)
-    }
-}
 
 /// A part that a target has, and the attempt that tells of it.
 struct Found {

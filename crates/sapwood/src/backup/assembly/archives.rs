@@ -4,8 +4,8 @@
 //! Invariant: nothing behind the moment that is wanted is taken.
 
 use super::{Assembly, COMMIT_HEAD, append, check_body, commit_or_event, end_of_log};
-use crate::backup::archive::ArchivePart;
 use crate::backup::blob::{BlobReader, Input};
+use crate::backup::manifest::ArchivePart;
 use crate::backup::point::Point;
 use crate::error::Result;
 use crate::operation::{KeyspaceId, Operations, SeqNo};

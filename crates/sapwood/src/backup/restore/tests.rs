@@ -1,7 +1,7 @@
 //! Backups of a newer Sapwood, which are no damage.
 
 use super::*;
-use crate::backup::copy::put;
+use crate::backup::output::put;
 use crate::backup::{Directory, Target};
 use crate::encryption::Encryption;
 use crate::{Builder, Database};
