@@ -561,7 +561,8 @@ impl Volume for Disk {
         let closed = self.files.write().remove(file)?;
         let mut identified_by = self.identified_by.write();
         if identified_by.as_ref().is_some_and(|file| Arc::ptr_eq(file, &closed)) {
-            *identified_by = None;
+            // Another database on this volume, a follower say, may have opened it too.
+            *identified_by = self.files.read().of_identity(closed.identity);
         }
         Ok(())
     }
@@ -622,11 +623,10 @@ impl Volume for Disk {
 
     fn identify_by(&self, file: FileId) -> Result<()> {
         let file = self.file(file)?;
-        let name = Arc::clone(&file.name);
-        *self.identified_by.write() = Some(file);
         if let Some(held) = self.locked.lock().upgrade() {
-            held.lock_too(&self.directory, &name)?;
+            held.lock_too(&self.directory, &file.name)?;
         }
+        *self.identified_by.write() = Some(file);
         self.check_identity()
     }
 

@@ -179,6 +179,12 @@ impl Held {
         let wrap = |error| Error::from_io("lock", name, None, error);
         let access = Access { write: self.kind == LockKind::Exclusive, ..Access::default() };
         let file = directory.open_file(name, access, false).map_err(wrap)?;
+        let identity = Identity::of(&file).map_err(wrap)?;
+        let is_it = |other: &File| Identity::of(other).is_ok_and(|other| other == identity);
+        if self.more.lock().iter().any(is_it) {
+            // By another database on this volume.
+            return Ok(());
+        }
         match try_lock(&file, self.kind).map_err(wrap)? {
             Taken::Yes => self.more.lock().push(file),
             Taken::Busy => {

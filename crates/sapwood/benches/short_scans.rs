@@ -84,7 +84,7 @@ fn print_row(scans: u64, before: &Stats, after: &Stats, each_of: f64) {
         kib(after.writes.collected_bytes, before.writes.collected_bytes),
         after.writes.blocks_cleansed_for_scans - before.writes.blocks_cleansed_for_scans,
         after.writes.blocks_merged_for_scans - before.writes.blocks_merged_for_scans,
-        kib(after.writes.charged_for_scans, before.writes.charged_for_scans),
+        kib(after.writes.price_for_scans, before.writes.price_for_scans),
         after.space.log_pieces,
         after.space.log_runs,
         after.memory.cache as f64 / 1048576.0,

@@ -430,7 +430,7 @@ impl Opq {
                 Passed::To(entry) => from = entry.key(),
                 Passed::All => return false,
             }
-            let mut last = None;
+            let (mut last, mut is_old): (Option<Entry<'_>>, bool) = (None, false);
             for entry in self.entries.from(from).take(2 * PASSED_MAX) {
                 if is_behind(&entry) {
                     return false;
@@ -438,15 +438,19 @@ impl Opq {
                 if entry.key().2 > seq && entry.value().is_some() {
                     return true;
                 }
-                (last, looked_at) = (Some(entry), looked_at + 1);
+                // Older versions of a key count as one with it.
+                let is_same = last.is_some_and(|last| last.key().1 == entry.key().1);
+                looked_at += usize::from(!(is_old && is_same));
+                (is_old, last) = (entry.key().2 <= seq, Some(entry));
             }
             let Some(last) = last else { return false };
             if looked_at > LOOKED_AT_MAX {
                 return true;
             }
             from = last.key();
-            // The position right behind it: sequence numbers descend.
+            // The position right behind it: sequence numbers descend, and what is older than an old one is old.
             match from.2.checked_sub(1) {
+                Some(_) if is_old => from.2 = SeqNo::MIN,
                 Some(older) => from.2 = older,
                 None => return true,
             }

@@ -229,14 +229,14 @@ pub struct WriteStats {
     pub blocks_appended: u64,
     /// Blocks whose log areas flushes cleansed, that is, moved into the leaves (count).
     pub blocks_cleansed: u64,
-    /// Blocks cleansed because range scans had been charged its price (count).
+    /// Blocks cleansed because range scans had charged them its price (count).
     pub blocks_cleansed_for_scans: u64,
     /// Blocks whose runs were merged for the same reason (count).
     pub blocks_merged_for_scans: u64,
     /// The price of both, in bytes that a device could have moved in that time. This is a price, not traffic:
     /// it is to read and write leaves and log pieces, whether or not they were cached, plus 10 KiB for each
     /// run's request.
-    pub charged_for_scans: u64,
+    pub price_for_scans: u64,
     /// Changes in the operation queues (count).
     pub changes_queued: u64,
     /// Time that writers were slowed down, in microseconds, summed over all writers.

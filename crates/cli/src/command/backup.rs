@@ -112,8 +112,8 @@ pub(crate) fn run(options: &Backup, opening: Opening) -> Result<()> {
     ));
     let rotated = options.keep.map_or(Ok(()), |keep| rotate(&target, &taken, keep));
     if let Some(archive) = taken.archive {
-        // Some may have gone with the backups that were removed.
-        let now = options.keep.and_then(|_| listed(&target, taken.number)?.archive).unwrap_or(archive);
+        // Some may have gone with the backups that were removed, or begin with one that cannot be read.
+        let now = listed(&target, taken.number).and_then(|listed| listed.archive).unwrap_or(archive);
         let since = rfc3339_from(now.since);
         _ = print(format_args!("{}: each moment since {since} can be restored", path.display()));
         if let Some(gap) = now.gap {

@@ -44,6 +44,11 @@ impl Files {
         self.0.iter().map(|(_, file)| file)
     }
 
+    /// One that is this file.
+    pub fn of_identity(&self, identity: Identity) -> Option<Arc<OpenFile>> {
+        self.all().find(|file| file.identity == identity).cloned()
+    }
+
     pub fn remove(&mut self, id: FileId) -> Result<Arc<OpenFile>> {
         self.place(id).map(|place| self.0.remove(place).1)
     }

@@ -27,11 +27,19 @@ impl Engine {
         });
         self.publisher.close();
         self.followers.close();
-        self.space.reserve.close();
         self.pager.reader.close();
+        // Its last user is gone, also while handles are held: the volume may be another database's from now on.
+        self.close_files();
         self.health.poison(&Error::Closed);
         self.memory.give_back_free_list(Duration::ZERO);
         result
+    }
+
+    /// Closes what is open as long as the database is. Calling it again does nothing.
+    pub(super) fn close_files(&self) {
+        self.space.reserve.close();
+        // What counts was synced.
+        let _ = self.volume.close(self.data);
     }
 
     fn has_log(&self) -> bool {

@@ -1,5 +1,4 @@
-//! The public database handle: opens the database, runs its flush thread, and closes it. The engine does all
-//! other work.
+//! The public database handle. [`handle`](crate::db::handle) opens and closes the database, the engine does all other work.
 
 use crate::db::batch::Batch;
 use crate::db::check::{self, Checked};

@@ -220,15 +220,12 @@ impl Engine {
     }
 }
 
-/// A volume may be opened again by its caller, so that what this database has opened there and not yet closed is closed with it: also
-/// after an opening that failed.
+/// After an opening that failed: nobody has closed the database, and its caller may open the volume again.
 impl Drop for Engine {
     fn drop(&mut self) {
         // In a child, files and locks are the parent's.
         if !self.health.is_forked() {
-            self.space.reserve.close();
-            // What counts was synced.
-            let _ = self.volume.close(self.data);
+            self.close_files();
         }
     }
 }

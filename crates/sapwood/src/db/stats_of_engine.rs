@@ -120,7 +120,7 @@ pub(super) fn of(engine: &Engine) -> Stats {
             blocks_cleansed: get(&flushed.blocks_cleansed),
             blocks_cleansed_for_scans: get(&flushed.blocks_cleansed_for_scans),
             blocks_merged_for_scans: get(&flushed.blocks_merged_for_scans),
-            charged_for_scans: get(&flushed.charged_for_scans),
+            price_for_scans: get(&flushed.price_for_scans),
             changes_queued: state.queues().map(|queue| queue.count()).sum(),
             delayed_us: engine.progress.throttle.slept_us(),
             stopped_us: get(&engine.progress.stopped_us),

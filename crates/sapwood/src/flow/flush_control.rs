@@ -89,7 +89,7 @@ pub(crate) struct Counters {
     pub blocks_cleansed_for_scans: AtomicU64,
     pub blocks_merged_for_scans: AtomicU64,
     /// Prices, in bytes that a device could have moved.
-    pub charged_for_scans: AtomicU64,
+    pub price_for_scans: AtomicU64,
 }
 
 impl Counters {
@@ -107,7 +107,7 @@ impl Counters {
 
     fn discharge(&self, read_costs: &ReadCosts, charged: &[Charged]) {
         for Charged { area, price } in charged {
-            self.charged_for_scans.fetch_add(*price, Relaxed);
+            self.price_for_scans.fetch_add(*price, Relaxed);
             read_costs.discharge(area.read_cost());
         }
     }

@@ -1,4 +1,4 @@
-//! The tuning of log areas: decides how long log areas may become, from what the recent workload was charged for them.
+//! The tuning of log areas: decides how long log areas may become, from what the recent workload has charged for them.
 //!
 //! Each byte of an update is written to the log and to a log piece in any case. When a block's pieces reach the
 //! share `s` of its leaves, the leaves are read and rewritten: `1/s` bytes of each per byte of update. A range

@@ -65,7 +65,15 @@ impl Range {
                     Direction::Up => onward.map(Bound::Included),
                     Direction::Down => onward.map(Bound::Excluded),
                 };
-                self.go_on_at(direction, bound);
+                let (end, other) = match direction {
+                    Direction::Up => (&mut self.front, &self.back),
+                    Direction::Down => (&mut self.back, &self.front),
+                };
+                match (end, other, bound) {
+                    // Between the records that both ends have returned.
+                    (Some(end), Some(_), Some(bound)) => end.go_on_at(&self.current, bound),
+                    (.., bound) => self.go_on_at(direction, bound),
+                }
                 return;
             }
         }
@@ -120,7 +128,8 @@ mod tests {
             // Each record that may have expired asks what time it is.
             let (now, asked) = (Arc::new(AtomicU64::new(1000)), Arc::new(AtomicU64::new(0)));
             let clock = (Arc::clone(&now), Arc::clone(&asked));
-            let options = Database::builder().memory(4 << 20).leaf_len(1024).background_threads(0);
+            // So much that the queue takes all of it.
+            let options = Database::builder().memory(32 << 20).leaf_len(1024).background_threads(0);
             let options = options.clock(move || {
                 clock.1.fetch_add(1, Relaxed);
                 UNIX_EPOCH + Duration::from_secs(clock.0.load(Relaxed))
@@ -131,6 +140,12 @@ mod tests {
             let mut batch = db.batch();
             (0..COUNT).for_each(|number| _ = batch.insert(&keyspace, key(number), "value"));
             batch.commit().unwrap();
+            // Values that were replaced are no further keys.
+            for _ in 0..4 {
+                let mut batch = db.batch();
+                (0..COUNT).for_each(|number| _ = batch.insert(&keyspace, key(number), "value"));
+                batch.commit().unwrap();
+            }
             if is_flushed {
                 db.flush().unwrap();
             }
@@ -168,6 +183,21 @@ mod tests {
                 let again = walked(work);
                 assert!(again < 20, "{story}, {what}: {again}");
             }
+            // Between one at each end that both have returned.
+            let ends = [key(0), key(COUNT)].map(|key| {
+                keyspace.insert(key, "an end").unwrap();
+                key.to_vec()
+            });
+            assert_eq!(keyspace.count(..).unwrap(), 2);
+            let again = walked(&|| {
+                let mut range = keyspace.iter();
+                let mut next = |is_up| if is_up { range.next() } else { range.next_back() };
+                let found = [next(true), next(false)].map(|item| item.unwrap().unwrap().0.to_vec());
+                assert_eq!(found, ends);
+                assert!(next(is_up).is_none() && next(!is_up).is_none());
+            });
+            assert!(again < 20, "{story}, between both ends: {again}");
+            ends.iter().for_each(|key| keyspace.remove(key).unwrap());
             // One that comes among them is found, and divides them; it expires, and they are one again.
             keyspace.insert(key(COUNT / 2), "another").unwrap();
             end(Some(COUNT / 2));

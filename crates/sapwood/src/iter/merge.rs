@@ -431,7 +431,7 @@ impl Merge {
     }
 
     /// Goes on at this bound; what lies before it is known to be empty.
-    fn go_on_at(&mut self, current: &CurrentState, bound: Bound<Bytes>) {
+    pub(super) fn go_on_at(&mut self, current: &CurrentState, bound: Bound<Bytes>) {
         self.hold_last();
         let bounds = match self.spec.direction {
             Direction::Up => (bound, self.spec.bounds.1.clone()),

@@ -85,7 +85,7 @@ impl Remedy {
 #[derive(Debug, Default)]
 pub(crate) struct ReadCost {
     charged: AtomicU64,
-    /// Price of what is bought next; looked up by the first payer.
+    /// Price of what is bought next; looked up by the first that charges it.
     price: OnceLock<u64>,
 }
 

@@ -107,12 +107,12 @@ pub fn text(stats: &Stats) -> String {
         "Blocks whose log areas were cleansed.",
         writes.blocks_cleansed,
     );
-    let help = "Blocks cleansed since scans were charged for it.";
+    let help = "Blocks cleansed since scans had charged them for it.";
     text.counter("sapwood_blocks_cleansed_for_scans_total", help, writes.blocks_cleansed_for_scans);
-    let help = "Blocks whose runs were merged since scans were charged for it.";
+    let help = "Blocks whose runs were merged since scans had charged them for it.";
     text.counter("sapwood_blocks_merged_for_scans_total", help, writes.blocks_merged_for_scans);
     let help = "The price of both, in bytes that the device could have moved.";
-    text.counter("sapwood_charged_for_scans_bytes_total", help, writes.charged_for_scans);
+    text.counter("sapwood_price_for_scans_bytes_total", help, writes.price_for_scans);
     text.gauge("sapwood_changes_queued", "Changes in the operation queues.", writes.changes_queued);
     let us = |us: u64| us as f64 / 1e6;
     let help = "Time that the write throttle slowed writers down, summed over writers.";

@@ -52,9 +52,9 @@ fn a_closed_database_has_no_file_open() {
         let follower = open(builder().follow(true)).expect("follows");
         assert!(follower.keyspace("main").unwrap().count(..).unwrap() > 0);
         follower.close().expect("closes");
-        drop(keyspace);
         db.close().expect("closes");
         assert_eq!(volume.open_files(), NONE, "{threads} threads");
+        assert!(matches!(keyspace.get([7]), Err(Error::Closed)));
     }
     // One that is dropped, with a range that outlives it.
     let db = open(builder().read_only(true)).expect("opens");
@@ -109,10 +109,31 @@ fn a_volume_takes_another_database_when_the_first_is_gone() {
         let keyspace = db.keyspace("main").expect("a keyspace");
         assert!(keyspace.is_empty().expect("readable"), "{number}");
         put(&db, &keyspace, number).expect("durable");
-        drop(keyspace);
+        // Handles may live on.
         db.close().expect("closes");
         for entry in fs::read_dir(dir.path()).expect("a directory") {
             fs::remove_file(entry.expect("an entry").path()).expect("removed");
         }
     }
+}
+
+/// It was refused for the lock of its own writer, of which the volume then did not know any more.
+#[test]
+fn a_follower_on_the_volume_of_its_writer_leaves_it_as_it_is() {
+    let dir = scratch();
+    let volume = Arc::new(Disk::open(dir.path(), DiskOptions::default()).expect("a directory"));
+    let open = |builder: Builder| builder.open_on(Arc::clone(&volume) as Arc<dyn Volume>);
+    let db = open(builder()).expect("opens");
+    let keyspace = db.keyspace("main").expect("a keyspace");
+    for number in 0..3 {
+        put(&db, &keyspace, number).expect("durable");
+        let follower = open(builder().follow(true)).expect("follows");
+        assert_eq!(follower.keyspace("main").unwrap().count(..).unwrap(), number + 1);
+        follower.close().expect("closes");
+    }
+    for entry in fs::read_dir(dir.path()).expect("a directory") {
+        fs::remove_file(entry.expect("an entry").path()).expect("removed");
+    }
+    let refused = put(&db, &keyspace, 3);
+    assert!(matches!(refused, Err(Error::Gone { .. })), "{refused:?}");
 }

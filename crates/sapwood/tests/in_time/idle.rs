@@ -1,5 +1,5 @@
 //! Between two flushes the background thread works for those who read: what waits goes to the trees, and the log pieces
-//! that scans come across go to the leaves, when the scans have paid for it; and it stops as soon as the reading does.
+//! that scans come across go to the leaves, when the scans have charged for it; and it stops as soon as the reading does.
 
 use psync::Simulated;
 use rand::rngs::StdRng;
@@ -78,7 +78,7 @@ fn scans_are_worth_cleansing_and_gets_are_worth_the_queues_memory() {
 }
 
 /// Bytes that a device could have moved while it read a log piece by itself, and while one from the cache was merged.
-const RENT: (u64, u64) = (14 << 10, 1 << 10);
+const CHARGE: (u64, u64) = (14 << 10, 1 << 10);
 
 #[test]
 fn blocks_that_scans_come_to_are_cleansed_beside_writes_and_no_dearer_than_the_scans() {
@@ -125,9 +125,9 @@ fn scans_beside_inserts() -> bool {
         return false;
     }
     let stats = db.stats();
-    let paid = stats.reads.pieces_scanned * RENT.0 + stats.reads.pieces_cached * RENT.1;
-    let spent = stats.writes.charged_for_scans;
-    assert!(spent > 0 && spent <= paid, "{spent} of {paid} bytes paid");
+    let charged = stats.reads.pieces_scanned * CHARGE.0 + stats.reads.pieces_cached * CHARGE.1;
+    let price = stats.writes.price_for_scans;
+    assert!(price > 0 && price <= charged, "{price} of {charged} bytes charged");
     assert!(
         stats.space.log_pieces > begin.space.log_pieces / 4,
         "where nobody scans they stay: {begin}\n{stats}"

@@ -245,7 +245,7 @@ impl Path {
         Some((block.name().id, runs.len()))
     }
 
-    /// Bytes that a search is charged for entering the next block: one piece of each run, unless it is in the
+    /// Bytes that a search charges for entering the next block: one piece of each run, unless it is in the
     /// cache. `None` if the search ends before that block, if the block has another parent than this one, or
     /// if its node is not in the cache.
     pub fn toll(&self, spec: &ScanSpec) -> Option<u64> {
