@@ -35,14 +35,14 @@ fn too_large(len: u64, max: u64) -> Error {
 
 impl Engine {
     /// Ingests records whose keys ascend and are greater than `last`, the keyspace's last key. `last` is called
-    /// once the writer lock is held, when nothing else can be flushed. An error in the place of a record ends it with that. Returns the number
-    /// of records.
+    /// once the writer lock is held, when nothing else can be flushed. Returns the number of records, or what is wrong with one: also the error that stands
+    /// in the place of one, which says nothing of this database.
     pub fn ingest(
         &self,
         keyspace: KeyspaceId,
         last: impl Fn() -> Result<Option<Bytes>>,
         mut records: impl Iterator<Item = Result<(Bytes, Bytes)>>,
-    ) -> Result<u64> {
+    ) -> Result<Result<u64>> {
         for _ in 0..FLUSHES {
             self.commits.flush_all()?;
             let ingested = self.write_tree(keyspace, |writer| {
@@ -53,13 +53,22 @@ impl Engine {
                     return Ok(None);
                 }
                 let mut sorted = Sorted { last, count: 0, bytes: 0, failed: None, keys: Some(Vec::new()) };
-                self.ingest_sorted(writer, keyspace, &mut sorted, &mut records).map(Some)
+                let ingested = self.ingest_sorted(writer, keyspace, &mut sorted, &mut records)?;
+                if ingested.is_err() {
+                    self.give_back_attempt();
+                }
+                Ok(Some(ingested))
             })?;
-            if let Some(count) = ingested {
-                return Ok(count);
+            if let Some(ingested) = ingested {
+                return Ok(ingested);
             }
         }
-        Err(Error::NotSorted { record: 0 })
+        Ok(Err(Error::NotSorted { record: 0 }))
+    }
+
+    /// The space of an abandoned attempt may be gigabytes, and other threads that write nodes wait meanwhile.
+    fn give_back_attempt(&self) {
+        self.background.ctx.reclaim_by_steps(true);
     }
 
     /// Has `work` write to the tree of a keyspace, when nothing else can.
@@ -68,15 +77,12 @@ impl Engine {
         let writer = guard.get()?;
         self.health.check_writable()?;
         self.state.load().version.check_there(keyspace)?;
-        // Errors in the records themselves do not concern other users of the database.
         let done = work(writer).inspect_err(|error| {
             let is_ours = matches!(error, Error::Io(_) | Error::DiskFull(_) | Error::Corrupt { .. });
             if is_ours && !error.is_of_reading() {
                 self.background.ctx.yield_to(error);
             } else {
-                // The space of the abandoned attempt may be gigabytes, and other threads that write nodes wait
-                // meanwhile.
-                self.background.ctx.reclaim_by_steps(true);
+                self.give_back_attempt();
             }
         });
         // Wakes the background thread, which gives the freed space back once no writes come.
@@ -121,13 +127,14 @@ impl Engine {
         self.publisher.commit_ingested(builder, None)
     }
 
+    /// The error within is one of the records: it does not concern other users of the database.
     fn ingest_sorted(
         &self,
         writer: &mut Writer,
         keyspace: KeyspaceId,
         sorted: &mut Sorted,
         records: impl Iterator<Item = Result<(Bytes, Bytes)>>,
-    ) -> Result<u64> {
+    ) -> Result<Result<u64>> {
         // Leaves that are about to be rewritten must have no log area above them: the last leaf, and leaves
         // whose records behind it were removed.
         let mut from = Some(sorted.last.clone().unwrap_or_default());
@@ -145,11 +152,11 @@ impl Engine {
         }
         drop(records);
         if let Some(error) = sorted.failed.take() {
-            return Err(error);
+            return Ok(Err(error));
         }
         let list = builder.edit_mut().lists_len();
         if list > EDIT_MAX as u64 {
-            return Err(too_large(sorted.bytes, sorted.bytes / list.div_ceil(EDIT_MAX as u64)));
+            return Ok(Err(too_large(sorted.bytes, sorted.bytes / list.div_ceil(EDIT_MAX as u64))));
         }
         if sorted.count > 0 {
             // Opening copies the manifest, with this list in it.
@@ -158,7 +165,7 @@ impl Engine {
             let _shows = self.commits.show_ingested(keyspace);
             self.publisher.commit_ingested(builder, sorted.keys.as_deref())?;
         }
-        Ok(sorted.count)
+        Ok(Ok(sorted.count))
     }
 }
 

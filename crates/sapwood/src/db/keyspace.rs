@@ -272,7 +272,8 @@ impl Keyspace {
             let last = self.iter().of_keys().next_back().transpose()?;
             Ok(last.map(|(key, _)| Bytes::copy_from_slice(&key)))
         };
-        self.handle.engine.ingest(self.id, last, records).map_err(|error| self.named(error))
+        // An error within is the iterator's, which may be of another keyspace, or of another database.
+        self.handle.engine.ingest(self.id, last, records).map_err(|error| self.named(error))?
     }
 
     /// Returns the value of `key`. Needs one read from the device at most if the inner nodes are cached; now and then

@@ -313,7 +313,7 @@ mod tests {
             }
             Ok((Bytes::copy_from_slice(&key), Bytes::from(value)))
         });
-        engine.ingest(keyspace.id(), || Ok(None), records).unwrap();
+        engine.ingest(keyspace.id(), || Ok(None), records).unwrap().unwrap();
         assert!(engine.state.load().version.dropped.contains(&keyspace.id()));
         db.check().unwrap();
         // Nobody is told of records of a keyspace that is gone.

@@ -140,5 +140,31 @@ fn whatever_a_keyspace_has_is_ingested_into_another() {
     copy.merge("b", 1u64.to_be_bytes()).unwrap();
     assert_eq!(copy.get("b").unwrap().as_deref(), Some(&6u64.to_be_bytes()[..]));
     let failed = [Ok(("d", "1")), Err(Error::KeyspaceDropped { name: "k".into() })];
-    assert!(matches!(copy.try_ingest(failed), Err(Error::KeyspaceDropped { .. })));
+    let failed = copy.try_ingest(failed);
+    assert!(matches!(&failed, Err(Error::KeyspaceDropped { name }) if name == "k"), "{failed:?}");
+}
+
+/// Errors in the place of a record are those of where records come from: the database that is written to stays as it is. Its own do concern it.
+#[test]
+fn errors_of_where_records_come_from_do_not_concern_the_target() {
+    let db = open(&Simulated::new(1));
+    let copy = db.keyspace("copy").unwrap();
+    let damaged = |file: &str| Error::corrupt(file, 0, "a record", "one", "none");
+    let (file, waited) = ("data-1".to_owned(), std::time::Duration::from_secs(30));
+    let stalled = || Error::from(psync::Error::Stalled { operation: "read", file, offset: None, waited });
+    for error in [damaged("wal-1"), damaged("manifest"), damaged("data"), stalled()] {
+        let told = error.to_string();
+        // Enough that leaves have been written before it comes.
+        let sound = (0..5_000u32).map(|number| Ok((number.to_be_bytes().to_vec(), vec![7; 100])));
+        let ended = copy.try_ingest(sound.chain([Err(error)]));
+        assert!(ended.as_ref().is_err_and(|error| error.to_string() == told), "{ended:?}");
+        assert!(copy.is_empty().unwrap());
+        copy.insert("k", "v").unwrap();
+        copy.remove("k").unwrap();
+    }
+    assert_eq!(copy.ingest([("k", "v")]).unwrap(), 1);
+    db.check().unwrap();
+    db.drop_keyspace("copy").unwrap();
+    let dropped = copy.try_ingest([Ok(("l", "v"))]);
+    assert!(matches!(&dropped, Err(Error::KeyspaceDropped { name }) if name == "copy"), "{dropped:?}");
 }
