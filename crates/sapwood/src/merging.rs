@@ -206,6 +206,9 @@ pub(crate) fn failed(last: SeqNo, reason: &str) -> Vec<u8> {
     out
 }
 
+/// The reason of a merge without the operator. It is never stored, since such a database is only read.
+pub(crate) const UNKNOWN: &str = "this program has not told the operator (`Builder::merge_operator`), and the database was opened to be read only";
+
 const DAMAGE: &str = "what is stored for it is neither a value nor operands";
 
 impl Merging {
@@ -213,9 +216,10 @@ impl Merging {
         Self { operator: Operator::Known(operator), limits }
     }
 
-    /// One that is not [looked up](Merging::look_up) yet.
+    /// One that is not looked up yet. Nothing is too long for it: it makes no values.
     pub fn named(name: Arc<str>) -> Self {
-        Self { operator: Operator::Named(name), limits: MergeLimits::default() }
+        let limits = MergeLimits { operand: usize::MAX, value: usize::MAX };
+        Self { operator: Operator::Named(name), limits }
     }
 
     pub fn name(&self) -> &str {
@@ -241,7 +245,7 @@ impl Merging {
         method: impl FnOnce(&dyn MergeOperator) -> std::result::Result<T, String>,
     ) -> std::result::Result<T, String> {
         let Operator::Known(operator) = &self.operator else {
-            return Err(format!("there is no merge operator {:?}", self.name()));
+            return Err(UNKNOWN.into());
         };
         // It has seen nothing but bytes, and gets no more of these.
         catch_unwind(AssertUnwindSafe(|| method(&**operator)))

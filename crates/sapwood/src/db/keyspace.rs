@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::expiry::StoredValues;
 use crate::iter::Range;
 use crate::latency::Timed;
-use crate::merging::failed;
+use crate::merging::{UNKNOWN, failed};
 use crate::operation::{KeyRange, KeyspaceId};
 use crate::value::{Key, Value};
 use crate::version::Version;
@@ -225,9 +225,12 @@ impl Keyspace {
         self.try_ingest(records.into_iter().map(Ok))
     }
 
-    /// Bulk-loads the records that an iterator of a keyspace returns, as [`ingest`](Self::ingest): a copy of whatever that keyspace has. An
-    /// [`Error::MergeFailed`] is a record that cannot be merged: where values are merged, it becomes one here as well, until it is inserted anew or
-    /// removed, and counts as a record. Any other error ends the call.
+    /// Bulk-loads the records that an iterator of a keyspace returns, as [`ingest`](Self::ingest): also those which cannot be merged. An
+    /// [`Error::MergeFailed`] is such a record: where values are merged, it becomes one here as well, until it is inserted anew or
+    /// removed, and counts as a record. If it fails only because its database was opened [to be read only](crate::Builder::read_only) without its
+    /// operator, the record is sound, and the error ends the call. So does any other error, which says nothing of this database.
+    ///
+    /// Times of expiry are not copied: records get this keyspace's. The longest values are 6 to 16 bytes shorter where values are merged or expire.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {
@@ -261,7 +264,7 @@ impl Keyspace {
                 let value = self.values.stored(self.default_stamp(), value.as_ref());
                 Ok((copy(key.as_ref()), copy(&value)))
             }
-            Err(Error::MergeFailed { key, reason, .. }) if merges => {
+            Err(Error::MergeFailed { key, reason, .. }) if merges && reason != UNKNOWN => {
                 Ok((copy(&key), failed(0, &reason).into()))
             }
             Err(error) => Err(error),

@@ -1,6 +1,6 @@
 //! What comes together, in a transaction or an ingestion, is what it is alone.
 
-use super::{appending, open};
+use super::{Own, appending, open};
 use crate::merge::{AddU64, Append};
 use crate::{Database, Error, KeyspaceOptions};
 use psync::{Simulated, Volume};
@@ -167,4 +167,37 @@ fn errors_of_where_records_come_from_do_not_concern_the_target() {
     db.drop_keyspace("copy").unwrap();
     let dropped = copy.try_ingest([Ok(("l", "v"))]);
     assert!(matches!(&dropped, Err(Error::KeyspaceDropped { name }) if name == "copy"), "{dropped:?}");
+}
+
+/// Operands that wait for a value are no failed record, where it is only the reader that lacks their operator.
+#[test]
+fn records_whose_operator_the_reader_lacks_do_not_become_failed_ones() {
+    let volume = Simulated::new(1);
+    let own = |db: &Database| db.keyspace_with("own", KeyspaceOptions::new().merge(Own)).unwrap();
+    let db = open(&volume);
+    let keyspace = own(&db);
+    keyspace.insert("a", "a").unwrap();
+    for operand in ["b", "c"] {
+        keyspace.merge("k", operand).unwrap();
+        keyspace.merge("l", operand).unwrap();
+    }
+    db.sync().unwrap();
+    let reading = |is_told: bool| {
+        let shared = Arc::new(volume.power_loss(1)) as Arc<dyn Volume>;
+        let builder = Database::builder().memory(4 << 20).read_only(true);
+        let builder = if is_told { builder.merge_operator(Own) } else { builder };
+        builder.open_on(shared).unwrap()
+    };
+    let target = open(&Simulated::new(1));
+    let copy = own(&target);
+    let blind = reading(false).keyspace("own").unwrap();
+    // A range goes on behind each.
+    let told = |found: &crate::Result<_>| matches!(found, Err(Error::MergeFailed { operator, reason, .. }) if operator == "own" && reason.contains("merge_operator"));
+    let found: Vec<_> = blind.iter().collect();
+    assert!(found.len() == 3 && found[0].is_ok() && found[1..].iter().all(told), "{found:?}");
+    let ended = copy.try_ingest(blind.iter());
+    assert!(matches!(&ended, Err(Error::MergeFailed { key, .. }) if key == "k"), "{ended:?}");
+    assert!(copy.is_empty().unwrap());
+    assert_eq!(copy.try_ingest(reading(true).keyspace("own").unwrap().iter()).unwrap(), 3);
+    assert_eq!(copy.get("k").unwrap().as_deref(), Some(&b",b,c"[..]));
 }
