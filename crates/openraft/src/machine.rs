@@ -86,8 +86,10 @@ pub trait Machine: Send + Sync + 'static {
     /// Those of the database, all of which are to be returned. One that a command has beside others is not seen: it is applied again, alone. One that it has alone stops the
     /// node. Which commands share a transaction, and what a node has room for, differ from node to node: so an answer must not follow from `BatchTooLarge`,
     /// `ValueTooLong` or [`writes_len`](Transaction::writes_len). A command that is answered although a write of it was refused for its size stops the
-    /// node as well ([`Error::AnsweredRefusal`](crate::Error::AnsweredRefusal)): compare lengths with a limit of your own, the same on all nodes. What follows from the
-    /// command and the state alone may be answered: `KeyEmpty`, `KeyTooLong`, what an operator says of an operand (`BadOperand`), and `MergeFailed` of a read.
+    /// node as well, if it might not be with more memory ([`Error::AnsweredRefusal`](crate::Error::AnsweredRefusal)): compare lengths with a limit of your own,
+    /// the same on all nodes. What follows from the command and the state alone may be answered: `KeyEmpty`, `KeyTooLong`, `ValueTooLong` of a value that is
+    /// longer than its `most` ([16 MiB, or a quarter of a shorter `Builder::segment_span`](sapwood#limits)), what an operator says of an operand (`BadOperand`), and
+    /// `MergeFailed` of a read.
     fn apply(&self, at: &mut Apply<'_>, command: Self::Command) -> sapwood::Result<Self::Answer>;
 
     /// What entries without a command are answered: those of elections and memberships. The answer reaches no client.

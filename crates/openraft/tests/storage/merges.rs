@@ -184,6 +184,19 @@ fn a_refusal_for_want_of_memory_is_no_answer() {
     assert_eq!(records(&small.reader()).len(), 1);
 }
 
+/// It is too long for every node, so all of them may answer so; each stopped, and at each start again.
+#[test]
+fn a_refusal_by_every_node_may_be_answered() {
+    let change = || [Change::Try("b".into(), vec![0; 16 << 20]), Change::Append("a".into(), b"a".to_vec())];
+    for memory in [16 << 20, 512 << 20] {
+        let dir = ground::directory();
+        let mut machine = with_memory::<Config, _>(&dir, memory, Merges);
+        let answers = ground::run(machine.apply(entries(change()))).expect("applies");
+        assert_eq!(answers, [false, true], "{memory}");
+        assert_eq!(records(&machine.reader()).len(), 1);
+    }
+}
+
 /// Beside another there was no room for it, and alone there is, on every node.
 #[test]
 fn a_refusal_beside_others_is_none() {

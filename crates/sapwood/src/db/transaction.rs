@@ -519,26 +519,31 @@ impl Transaction {
         self.note_refused(written)
     }
 
-    /// Keeps the error of a write that is refused for its size.
+    /// Keeps the error of a write that is refused for its size, and might not be with more memory.
     pub(super) fn note_refused<T>(&mut self, written: Result<T>) -> Result<T> {
-        if let Err(error @ (Error::BatchTooLarge { .. } | Error::ValueTooLong { .. })) = &written {
-            self.refused.get_or_insert_with(|| error.clone());
+        match &written {
+            Err(Error::ValueTooLong { len, most, .. }) if len > most => {}
+            Err(error @ (Error::BatchTooLarge { .. } | Error::ValueTooLong { .. })) => {
+                self.refused.get_or_insert_with(|| error.clone());
+            }
+            _ => {}
         }
         written
     }
 
     /// Takes the error of the first write, since the last call, that was refused for a limit which follows from the memory budget:
-    /// [`Error::BatchTooLarge`] or [`Error::ValueTooLong`]. It is there whatever the caller of that write made of the error, and whether or not
+    /// [`Error::BatchTooLarge`], or [`Error::ValueTooLong`] of a value that a database with more memory takes (one that is longer than its `most` is
+    /// refused with any). It is there whatever the caller of that write made of the error, and whether or not
     /// that was rolled back. For whoever runs the same transaction on several databases, which may have other budgets: one that
     /// acts on such an error differs from one that has none.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {
     /// # let dir = tempfile::tempdir().expect("a temporary directory");
-    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
-    /// # let ships = db.keyspace("ships")?;
+    /// let db = sapwood::Database::builder().memory(4 << 20).open(dir.path().join("ships.db"))?;
+    /// let ships = db.keyspace("ships")?;
     /// let mut tx = db.transaction()?;
-    /// if tx.insert(&ships, "fram", vec![0; 100 << 20]).is_err() {
+    /// if tx.insert(&ships, "fram", vec![0; 2 << 20]).is_err() {
     ///     tx.insert(&ships, "fram", "too long")?;
     /// }
     /// assert!(matches!(tx.take_refused(), Some(sapwood::Error::ValueTooLong { .. })));

@@ -100,6 +100,32 @@ fn several_operations_of_a_key_count_with_its_key() {
     tx.commit().unwrap();
 }
 
+/// Only what more memory could take: all databases do the same with the rest.
+#[test]
+fn what_no_memory_takes_is_no_refusal_for_want_of_it() {
+    let db = open(&Simulated::new(1));
+    let keyspaces = [db.keyspace("plain").unwrap(), appending(&db)];
+    for keyspace in &keyspaces {
+        let mut tx = db.transaction().unwrap();
+        let (max, most) = match tx.insert(keyspace, "k", vec![0; 2 << 20]) {
+            Err(Error::ValueTooLong { max, most, .. }) => (max, most),
+            other => panic!("{other:?}"),
+        };
+        assert!(tx.take_refused().is_some() && max < most);
+        for (len, is_noted) in [(max + 1, true), (most, true), (most + 1, false), (100 << 20, false)] {
+            for is_merge in [false, true] {
+                let refused = match is_merge {
+                    false => tx.insert(keyspace, "k", vec![0; len]),
+                    true if keyspace.name() == "plain" => continue,
+                    true => tx.merge(keyspace, "k", vec![0; len]),
+                };
+                assert!(matches!(refused, Err(Error::ValueTooLong { .. })), "{refused:?}");
+                assert_eq!(tx.take_refused().is_some(), is_noted, "{len} bytes, merged: {is_merge}");
+            }
+        }
+    }
+}
+
 /// Records that cannot be merged, and values as long as merging makes them with any budget, can be copied.
 #[test]
 fn whatever_a_keyspace_has_is_ingested_into_another() {
