@@ -35,6 +35,11 @@ pub(super) fn has_operands(written: &[u8]) -> bool {
     is_operands(written) || is_several(written)
 }
 
+/// Whether what it comes to depends on what lies beneath it. Asked of what [`has_operands`] alone.
+pub(super) fn needs_beneath(written: &[u8]) -> bool {
+    is_operands(written) || matches!(several(written).next(), Some(Ok(Operation::Merge(_))))
+}
+
 /// Whether what a transaction has written is several operations. Asked only where values are merged: others begin with any byte.
 pub(super) fn is_several(written: &[u8]) -> bool {
     written.first() == Some(&SEVERAL)

@@ -22,7 +22,7 @@ use crate::db::handle::Handle;
 use crate::db::key_bounds::KeyBounds;
 use crate::db::keyspace::Keyspace;
 use crate::db::large_values::in_transactions::Staged;
-use crate::db::merging::has_operands;
+use crate::db::merging::{has_operands, needs_beneath};
 use crate::db::range_removals::range_between;
 use crate::db::snapshot::{Snapshot, bounds_of_prefix};
 use crate::db::transaction::range::{TransactionRange, TransactionView};
@@ -90,7 +90,7 @@ struct Parts {
     values: Vec<Option<Option<Value>>>,
     /// The indexes of those that it has not written.
     others: Vec<usize>,
-    /// Operands that it has written, and the indexes of their keys.
+    /// Operands that it has written, maybe behind a value, and the indexes of their keys.
     operands: Vec<(usize, Bytes)>,
 }
 
@@ -270,7 +270,8 @@ impl Transaction {
             }
         }
         let mut reads = self.reads.lock();
-        let read = others.iter().chain(operands.iter().map(|(index, _)| index));
+        let operands_read = operands.iter().filter(|(_, written)| needs_beneath(written));
+        let read = others.iter().chain(operands_read.map(|(index, _)| index));
         read.for_each(|index| reads.add_key(keyspace.id(), keys[*index].as_ref()));
         Ok(Parts { values, others, operands })
     }

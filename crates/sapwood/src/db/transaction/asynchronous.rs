@@ -5,7 +5,7 @@ use crate::db::asynchronous::methods::begin_commit;
 use crate::db::asynchronous::waiting::{Host, Stage};
 use crate::db::database::Database;
 use crate::db::keyspace::Keyspace;
-use crate::db::merging::has_operands;
+use crate::db::merging::{has_operands, needs_beneath};
 use crate::db::transaction::Transaction;
 use crate::db::transaction::retry::CONFLICTS_MAX;
 use crate::error::Result;
@@ -108,7 +108,9 @@ impl Transaction {
                 if let (Some(operands), Some(_)) =
                     (value.clone().filter(|value| has_operands(value)), merging)
                 {
-                    self.reads.lock().add_key(keyspace.id(), key);
+                    if needs_beneath(&operands) {
+                        self.reads.lock().add_key(keyspace.id(), key);
+                    }
                     let (snapshot, of, own_key) = (self.snapshot.clone(), keyspace.clone(), key.to_vec());
                     let readers = &keyspace.handle().engine.tasks.readers;
                     let laid = move || {

@@ -126,6 +126,38 @@ fn what_no_memory_takes_is_no_refusal_for_want_of_it() {
     }
 }
 
+/// What a transaction has only written conflicts with nothing, also where it has merged into that; what lies beneath operands is read.
+#[test]
+fn what_was_written_and_merged_into_counts_not_as_read() {
+    use futures_executor::block_on;
+    let db = open(&Simulated::new(1));
+    let keyspace = db.keyspace_with("counts", KeyspaceOptions::new().merge(AddU64)).unwrap();
+    let one = 1u64.to_be_bytes();
+    for is_inserted in [true, false] {
+        for way in 0..4 {
+            keyspace.insert("k", "bad").unwrap();
+            let mut tx = db.transaction().unwrap();
+            if is_inserted {
+                tx.insert(&keyspace, "k", "bad").unwrap();
+            }
+            tx.merge(&keyspace, "k", one).unwrap();
+            let is_failed = match way {
+                0 => tx.get(&keyspace, "k").is_err(),
+                1 => tx.multi_get(&keyspace, ["k"]).is_err(),
+                2 => block_on(tx.get_async(&keyspace, "k")).is_err(),
+                _ => block_on(tx.multi_get_async(&keyspace, ["k"])).is_err(),
+            };
+            assert!(is_failed);
+            keyspace.insert("k", one).unwrap();
+            let done = tx.commit();
+            match is_inserted {
+                true => assert!(done.is_ok(), "{way}: {done:?}"),
+                false => assert!(done.is_err_and(|error| error.is_conflict()), "{way}"),
+            }
+        }
+    }
+}
+
 /// Records that cannot be merged, and values as long as merging makes them with any budget, can be copied.
 #[test]
 fn whatever_a_keyspace_has_is_ingested_into_another() {
