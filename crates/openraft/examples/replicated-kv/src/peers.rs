@@ -5,7 +5,7 @@
 
 use crate::age::is_of_leader;
 use crate::identity::{self, is_new};
-use crate::node::Node;
+use crate::node::{Node, end};
 use crate::server::Failure;
 use axum::extract::{Query, Request, State};
 use axum::http::StatusCode;
@@ -105,12 +105,15 @@ pub async fn append(State(node): State<Arc<Node>>, body: Bytes) -> Answer {
 
 pub async fn snapshot(State(node): State<Arc<Node>>, body: Bytes) -> Answer {
     let request: InstallSnapshotRequest<KvBatchConfig> = decode(body)?;
-    let is_last = request.done;
+    let (is_last, vote) = (request.done, request.vote);
     let answer = node.raft.install_snapshot(request).await;
     match &answer {
-        Ok(_) if is_last => node.receiving.note_whole(),
-        // Of a piece that cannot be written nobody else is told.
-        Err(RaftError::Fatal(Fatal::StorageError(error))) => node.receiving.note_failure(error),
+        // Otherwise the leader is none any more, and nothing was taken.
+        Ok(answer) if is_last && answer.vote == vote => node.receiving.note_whole(),
+        // Of a piece that cannot be written nobody else is told. A node that has stopped answers everything with why it has.
+        Err(RaftError::Fatal(Fatal::StorageError(error))) if end(&node.raft.metrics()).is_none() => {
+            node.receiving.note_failure(error)
+        }
         _ => {}
     }
     encode(&answer)
@@ -132,6 +135,7 @@ mod tests {
     /// Only the sender was told: an alarm for a full disk did not ring, while the whole was sent again and again.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_snapshot_that_cannot_be_written_is_told_here() {
+        _ = rustls::crypto::ring::default_provider().install_default();
         let dir = tempfile::tempdir().expect("a directory");
         let key = dir.path().join("key");
         std::fs::write(&key, "07".repeat(32)).expect("writes");
@@ -145,23 +149,24 @@ mod tests {
         let arguments =
             Arguments::try_parse_from(std::iter::once("sapwood-node".to_owned()).chain(arguments));
         let node = Node::start(arguments.expect("they are right")).await.expect("starts");
-        let piece = |offset| InstallSnapshotRequest::<KvBatchConfig> {
-            vote: Vote::new_committed(1, 1),
+        let piece = |term, offset, done| InstallSnapshotRequest::<KvBatchConfig> {
+            vote: Vote::new_committed(term, 1),
             meta: SnapshotMeta {
                 last_log_id: Some(LogId::new(CommittedLeaderId::new(1, 1), 9)),
                 last_membership: openraft::StoredMembership::default(),
-                snapshot_id: "9-1".into(),
+                snapshot_id: format!("9-{term}"),
             },
             offset,
             data: vec![7; 1000],
-            done: false,
+            done,
         };
-        let send = async |offset| {
-            let body = postcard::to_allocvec(&piece(offset)).expect("is encoded");
+        let send_as = async |term, offset, done| {
+            let body = postcard::to_allocvec(&piece(term, offset, done)).expect("is encoded");
             let answer = snapshot(State(Arc::clone(&node)), body.into()).await.expect("an answer");
             // A `Result` begins with its kind.
             answer.first() == Some(&0)
         };
+        let send = async |offset| send_as(1, offset, false).await;
         let said = async || {
             let status = cluster::status(State(Arc::clone(&node))).await.expect("it answers").0;
             let metrics = cluster::metrics(State(Arc::clone(&node))).await.expect("it answers");
@@ -185,8 +190,23 @@ mod tests {
         assert_eq!((can_receive, failures, is_running), (Some(0), Some(1), Some(1)));
         // From its beginning it is taken.
         assert!(send(0).await && send(1000).await);
+        // The last piece of one who leads no more is answered with the newer vote, and not taken.
+        let vote = VoteRequest { vote: Vote::new(5, 2), last_log_id: None };
+        assert!(node.raft.vote(vote).await.expect("an answer").vote_granted);
+        assert!(send_as(1, 2000, true).await);
+        assert_eq!(said().await.1, Some(0));
         node.receiving.note_whole();
         assert_eq!(said().await, (None, Some(1), Some(1), Some(1)));
-        node.raft.shutdown().await.expect("ends");
+        // A node that has stopped is another matter, however often the leader goes on asking.
+        std::fs::remove_dir_all(dir.path().join("node/snapshots")).expect("is removed");
+        assert!(!send_as(6, 0, false).await);
+        while end(&node.raft.metrics()).is_none() {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        let (.., failures, is_running) = said().await;
+        assert_eq!(is_running, Some(0));
+        assert!(!send_as(6, 0, false).await && !send_as(6, 0, false).await);
+        assert_eq!(said().await.2, failures);
+        _ = node.raft.shutdown().await;
     }
 }
