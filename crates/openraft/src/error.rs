@@ -129,7 +129,7 @@ pub enum Error {
     #[error(
         "command {index} of Raft group {group} was answered, and a write of it was refused here: {refusal}. A node with more memory may not refuse it, so \
          none may act on that: let `Machine::apply` return such errors, and refuse a command that is too long before it is proposed, by a limit \
-         that all nodes have"
+         that all nodes have. This one is committed: start the node with more memory, as much as the largest node has, until it is applied"
     )]
     AnsweredRefusal {
         /// The number of the group.

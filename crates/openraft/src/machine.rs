@@ -71,7 +71,7 @@ pub trait Machine: Send + Sync + 'static {
     ///
     /// Values may be [merged](sapwood::merge), by an operator that does the same on all nodes. A merge reads nothing, so whether it can be
     /// done is known later, if the value is none that the operator knows: that record then fails on every node with
-    /// [`MergeFailed`](sapwood::Error::MergeFailed), and is so in snapshots, until a command inserts it anew. When operands meet their value is up to
+    /// [`MergeFailed`](sapwood::Error::MergeFailed), and is so in snapshots, until a command inserts it anew or removes it. When operands meet their value is up to
     /// each node, so those that one record can get in a row must be far below [16 MiB together](sapwood#limits): where more of them wait for a value they
     /// fail, and elsewhere they do not. `Builder::segment_span` must be the same on all nodes: it limits values.
     fn keyspaces(&self) -> Vec<(String, KeyspaceOptions)>;
@@ -89,7 +89,7 @@ pub trait Machine: Send + Sync + 'static {
     /// node as well, if it might not be with more memory ([`Error::AnsweredRefusal`](crate::Error::AnsweredRefusal)): compare lengths with a limit of your own,
     /// the same on all nodes. What follows from the command and the state alone may be answered: `KeyEmpty`, `KeyTooLong`, `ValueTooLong` of a value that is
     /// longer than its `most` ([16 MiB, or a quarter of a shorter `Builder::segment_span`](sapwood#limits)), what an operator says of an operand (`BadOperand`), and
-    /// `MergeFailed` of a read.
+    /// that a read is `MergeFailed`, but not for which reason: that follows from how operands were combined, which differs from node to node.
     fn apply(&self, at: &mut Apply<'_>, command: Self::Command) -> sapwood::Result<Self::Answer>;
 
     /// What entries without a command are answered: those of elections and memberships. The answer reaches no client.

@@ -77,7 +77,8 @@ pub trait MergeOperator: Send + Sync + 'static {
 
     /// Whether these bytes can be an operand; if not, why. Asked when an operand is merged, which is refused then with
     /// [`Error::BadOperand`](crate::Error::BadOperand). What [`combine`](MergeOperator::combine) makes of operands can be one: a transaction
-    /// commits operands of one key as one, readers of the [changes](crate::Database::changes) see that, and a replica merges it.
+    /// commits operands of one key as one if that is short enough, and otherwise as several, maybe behind an insertion. Readers of the
+    /// [changes](crate::Database::changes) see what it commits, each operation as a change of its own, and a replica merges it.
     ///
     /// # Errors
     /// What is wrong with it.

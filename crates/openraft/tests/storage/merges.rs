@@ -170,18 +170,27 @@ fn commands_of_an_entry_end_as_those_of_several() {
 #[test]
 fn a_refusal_for_want_of_memory_is_no_answer() {
     let changes = || [Change::Append("a".into(), b"a".to_vec()), Change::Try("b".into(), vec![0; 1_000_000])];
-    let (small, large) = (ground::directory(), ground::directory());
-    let mut small = with_memory::<Config, _>(&small, 16 << 20, Merges);
+    let (small_dir, large) = (ground::directory(), ground::directory());
+    let mut small = with_memory::<Config, _>(&small_dir, 16 << 20, Merges);
     let mut large = with_memory::<Config, _>(&large, 256 << 20, Merges);
     ground::run(async {
         assert_eq!(large.apply(entries(changes())).await.expect("applies"), [true, true]);
         let error = small.apply(entries(changes())).await.expect_err("it stops the node").to_string();
-        for said in ["command 2 of Raft group 7 was answered", "1000000 bytes"] {
+        for said in [
+            "command 2 of Raft group 7 was answered",
+            "1000000 bytes",
+            "with more memory, as much as the largest",
+        ] {
             assert!(error.contains(said), "{error}");
         }
         assert_eq!(small.applied_state().await.expect("reads").0, Some(id(1, 1)));
     });
     assert_eq!(records(&small.reader()).len(), 1);
+    drop(small);
+    let mut more = with_memory::<Config, _>(&small_dir, 256 << 20, Merges);
+    let answers = ground::run(more.apply(entries(changes()).into_iter().skip(1)));
+    assert_eq!(answers.expect("applies"), [true]);
+    assert!(records(&more.reader()) == records(&large.reader()));
 }
 
 /// It is too long for every node, so all of them may answer so; each stopped, and at each start again.
