@@ -35,6 +35,9 @@ const FAILED: u8 = 3;
 /// Longest name of a merge operator in bytes: that of a keyspace's name.
 pub(crate) const OPERATOR_NAME_MAX: usize = 255;
 
+/// The most bytes of a combined operand: the longest that is copied again and again.
+pub(crate) const COMBINED_MAX: usize = 64 << 10;
+
 /// Bytes that a stored value takes beside the value, at most: the kind and a number, rounded up.
 pub(crate) const OVERHEAD: usize = 16;
 

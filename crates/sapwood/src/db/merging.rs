@@ -5,7 +5,9 @@ use crate::db::keyspace::Keyspace;
 use crate::db::transaction::Transaction;
 use crate::error::{Error, Result};
 use crate::flow::shares::Shares;
-use crate::merging::{MergeLimits, Merging, OVERHEAD, PENDING, Part, Stored, is_operands, operands, whole};
+use crate::merging::{
+    COMBINED_MAX, MergeLimits, Merging, OVERHEAD, PENDING, Part, Stored, is_operands, operands, whole,
+};
 use crate::operation::{
     KeyspaceId, Operation, OperationRef, Operations, SeqNo, put_insert, put_merge, put_remove,
 };
@@ -77,13 +79,12 @@ impl<'a> Written<'a> {
     }
 
     /// What is kept. Operations that make a value which could be inserted become that, and others stay apart: they come to what they
-    /// come to in transactions of their own, be it a record that cannot be merged.
-    fn keep(&self, merging: &Merging, keyspace: KeyspaceId, key: &[u8]) -> Vec<u8> {
-        let all = self.stored_operands();
+    /// come to in transactions of their own, be it a record that cannot be merged. Once they are apart (`is_apart`) they stay so.
+    fn keep(&self, merging: &Merging, (keyspace, key): (KeyspaceId, &[u8]), is_apart: bool) -> Vec<u8> {
         match (self.base, self.operands.len()) {
-            (None, 1) => return all,
-            (Some(base), 1) => {
-                let laid = merging.lay(&all, base);
+            (None, 1) => return self.stored_operands(),
+            (Some(base), 1) if !is_apart => {
+                let laid = merging.lay(&self.stored_operands(), base);
                 if let Ok(value) = merging.read(key, &laid)
                     && value.len() <= merging.operand_max()
                 {
@@ -111,13 +112,24 @@ fn merge_written(
     written: Option<&[u8]>,
 ) -> Vec<u8> {
     let mut own = Written::of(written);
-    let newest = own.operands.last().copied();
+    // What is combined is copied again for each operand that comes.
+    let newest = own.operands.last().filter(|newest| newest.len() + operand.len() <= COMBINED_MAX);
     let both = newest.and_then(|newest| merging.combine(newest, operand, merging.operand_max()));
-    if both.is_some() {
-        own.operands.pop();
+    let apart = written.filter(|written| is_several(written));
+    match (both, apart) {
+        (None, Some(apart)) => {
+            let mut kept = apart.to_vec();
+            put_merge(&mut kept, keyspace, key, operand);
+            kept
+        }
+        (both, apart) => {
+            if both.is_some() {
+                own.operands.pop();
+            }
+            own.operands.push(both.as_deref().unwrap_or(operand));
+            own.keep(merging, (keyspace, key), apart.is_some())
+        }
     }
-    own.operands.push(both.as_deref().unwrap_or(operand));
-    own.keep(merging, keyspace, key)
 }
 
 /// What a transaction has written for a key, as it is stored; `beneath` is what its snapshot has for it.
@@ -127,11 +139,10 @@ pub(super) fn lay_written(
     beneath: impl FnOnce() -> Result<Option<Value>>,
 ) -> Result<Vec<u8>> {
     let own = Written::of(Some(written));
-    let all = own.stored_operands();
     match own.base {
         _ if own.operands.is_empty() => Ok(written.to_vec()),
-        Some(base) => Ok(merging.lay(&all, base)),
-        None => Ok(merging.lay(&all, beneath()?.as_deref())),
+        Some(base) => Ok(merging.lay(&own.stored_operands(), base)),
+        None => Ok(merging.lay(&own.stored_operands(), beneath()?.as_deref())),
     }
 }
 

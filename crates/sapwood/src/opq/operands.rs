@@ -18,7 +18,7 @@
 
 use super::map::Entry;
 use super::{Change, Opq};
-use crate::merging::{Merging, Part, Stored, is_operands, operands};
+use crate::merging::{COMBINED_MAX, Merging, Part, Stored, is_operands, operands};
 use crate::operation::{KeyspaceId, OperationRef, SeqNo};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,8 +29,6 @@ pub(crate) type MergingOf<'a> = &'a dyn Fn(KeyspaceId) -> Option<Merging>;
 
 /// What lies beneath is always combined if it has no more bytes than this: as an entry has itself.
 const SMALL: usize = 64;
-/// The most bytes of a combined operand: the longest entry that is copied again and again.
-const COMBINED_MAX: usize = 64 << 10;
 
 /// Keys whose newest entry does not have all that lies beneath it.
 #[derive(Debug, Default)]

@@ -1,10 +1,11 @@
 //! What comes together, in a transaction or an ingestion, is what it is alone.
 
 use super::{Own, appending, open};
-use crate::merge::{AddU64, Append};
+use crate::merge::{AddU64, Append, MergeOperator};
 use crate::{Database, Error, KeyspaceOptions};
 use psync::{Simulated, Volume};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Whatever is written for a key in one transaction comes to what it comes to in several, also where its parts cannot be put together.
 #[test]
@@ -156,6 +157,64 @@ fn what_was_written_and_merged_into_counts_not_as_read() {
             }
         }
     }
+}
+
+/// Appends to all but one value, and counts what that costs.
+#[derive(Clone, Default)]
+struct Counting {
+    applied: Arc<AtomicUsize>,
+    longest_combined: Arc<AtomicUsize>,
+}
+
+impl MergeOperator for Counting {
+    fn name(&self) -> &str {
+        "counting"
+    }
+
+    fn apply(&self, value: Option<&[u8]>, operand: &[u8]) -> Result<Vec<u8>, String> {
+        self.applied.fetch_add(1, Ordering::Relaxed);
+        if value == Some(b"bad") {
+            return Err("bad".into());
+        }
+        Ok([value.unwrap_or_default(), operand].concat())
+    }
+
+    fn combine(&self, older: &[u8], newer: &[u8]) -> Vec<u8> {
+        self.longest_combined.fetch_max(older.len() + newer.len(), Ordering::Relaxed);
+        [older, newer].concat()
+    }
+}
+
+/// Each operand was combined with all that the transaction had for its key, and laid once more onto a value that it cannot be merged into.
+#[test]
+fn a_merge_costs_little_whatever_its_transaction_has() {
+    let db = Database::builder().memory(16 << 20).background_threads(0);
+    let db = db.open_on(Arc::new(Simulated::new(1))).unwrap();
+    let counting = Counting::default();
+    let keyspace = db.keyspace_with("long", KeyspaceOptions::new().merge(counting.clone())).unwrap();
+    let operands = || (0..200u32).map(|number| number.to_be_bytes().repeat(1_000));
+    let mut tx = db.transaction().unwrap();
+    operands().for_each(|operand| tx.merge(&keyspace, "blind", operand).unwrap());
+    let longest = counting.longest_combined.load(Ordering::Relaxed);
+    assert!((8_000..=64 << 10).contains(&longest), "{longest}");
+    assert!(
+        tx.get(&keyspace, "blind").unwrap().as_deref() == Some(&operands().flatten().collect::<Vec<_>>()[..])
+    );
+    tx.commit().unwrap();
+    assert!(keyspace.get("blind").unwrap().as_deref() == Some(&operands().flatten().collect::<Vec<_>>()[..]));
+
+    let mut tx = db.transaction().unwrap();
+    tx.insert(&keyspace, "based", "bad").unwrap();
+    tx.merge(&keyspace, "based", "m").unwrap();
+    let applied = counting.applied.load(Ordering::Relaxed);
+    for _ in 0..100 {
+        tx.merge(&keyspace, "based", "m").unwrap();
+    }
+    assert_eq!(counting.applied.load(Ordering::Relaxed), applied);
+    assert!(matches!(tx.get(&keyspace, "based"), Err(Error::MergeFailed { .. })));
+    tx.insert(&keyspace, "based", "b").unwrap();
+    tx.merge(&keyspace, "based", "m").unwrap();
+    assert_eq!(tx.get(&keyspace, "based").unwrap().as_deref(), Some(&b"bm"[..]));
 }
 
 /// Records that cannot be merged, and values as long as merging makes them with any budget, can be copied.
