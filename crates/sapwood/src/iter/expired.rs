@@ -10,14 +10,12 @@
 //! 2. What has expired stays so, for readers of any moment: the clock goes forward only. A new value of its key ends the note, as any insertion.
 
 use super::Range;
+use super::merge::{NOTED, NOTED_AT_FIRST};
 use crate::bounds::successor;
 use crate::tree::range::Direction;
 use bytes::Bytes;
 use std::ops::Bound;
 
-/// Expired records in a row that are worth a note (count), at the beginning of a range and further on, where there may be many short rows.
-const NOTED_AT_FIRST: usize = 8;
-const NOTED: usize = 64;
 /// Of a long row so many are noted together (count). Commits wait while the queue is asked whether something came among them.
 const PORTION: usize = 256;
 

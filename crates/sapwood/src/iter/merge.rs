@@ -32,10 +32,10 @@ use std::cmp::Ordering;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Removed records in a row, at the beginning of a scan, that are worth a note.
-const NOTED_AT_FIRST: usize = 8;
+/// Removed or expired records in a row (count), at the beginning of a scan, that are worth a note.
+pub(super) const NOTED_AT_FIRST: usize = 8;
 /// The same further on: a scan may meet many short runs.
-const NOTED: usize = 64;
+pub(super) const NOTED: usize = 64;
 /// Removed records in a row after which queues pass over tombstones: as many cost about as much as finding out what can
 /// be passed over.
 const PATIENCE: usize = 8;
