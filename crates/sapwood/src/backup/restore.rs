@@ -118,7 +118,9 @@ impl<'p> Restore<'p> {
     /// let target = Directory::open(dir.path().join("backups"))?;
     /// db.backup().archive_log().run(&target)?;
     /// db.keyspace("ships")?.insert("fram", "1892")?;
+    /// # std::thread::sleep(std::time::Duration::from_millis(5)); // backups tell milliseconds
     /// let now = std::time::SystemTime::now();
+    /// # std::thread::sleep(std::time::Duration::from_millis(5));
     /// let early = Restore::from(&target).to(Point::Time(now)).into_directory(dir.path().join("copy.db"));
     /// assert!(matches!(early, Err(sapwood::Error::NotArchived { .. }))); // not yet
     ///
