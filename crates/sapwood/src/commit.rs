@@ -43,28 +43,19 @@ pub(crate) mod waiting;
 
 use crate::conflict::history::History;
 use crate::conflict::validation::Validation;
-use crate::current_state::CurrentState;
 use crate::durability::Durability;
 use crate::spans::span;
 
-use crate::cache::pager::Pager;
 use crate::commit::durable_waits::DurableWaits;
 use crate::commit::log::{CommitQueues, Log, SharedLog};
 use crate::commit::queue::{Answer, CommitQueue, Leadership, PendingBatch, Queued};
 use crate::error::{Error, Result};
-use crate::flow::flush_control::FlushControl;
-use crate::flow::flush_progress::FlushProgress;
-use crate::flow::memory::{MemoryBudget, Reservation};
-use crate::flow::shares::Shares;
-use crate::followers::Followers;
-use crate::health::Health;
+use crate::flow::memory::Reservation;
 use crate::latency::Timed;
 use crate::lock_order::{RankedGuard, rank};
-use crate::pool::Pool;
-use crate::publish::Publisher;
-use crate::space::Space;
+use crate::parts::Parts;
 use crate::wal;
-use psync::Volume;
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// How often removals are tried on a full disk: as they are, and after a flush, between which others may take the
@@ -82,18 +73,15 @@ pub(crate) struct CommitPipeline {
     pub durable_waits: DurableWaits,
     /// What was changed since the oldest open transaction began.
     pub history: Arc<History>,
-    pub volume: Arc<dyn Volume>,
-    pub health: Arc<Health>,
-    pub state: Arc<CurrentState>,
-    pub pager: Arc<Pager>,
-    pub shares: Shares,
-    pub memory: Arc<MemoryBudget>,
-    pub publisher: Arc<Publisher>,
-    pub space: Arc<Space>,
-    pub followers: Arc<Followers>,
-    pub flush: Arc<FlushControl>,
-    pub progress: Arc<FlushProgress>,
-    pub pool: Arc<Pool>,
+    pub parts: Parts,
+}
+
+impl Deref for CommitPipeline {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.parts
+    }
 }
 
 impl CommitPipeline {

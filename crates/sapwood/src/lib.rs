@@ -396,6 +396,7 @@ pub mod merge;
 mod merging;
 mod operation;
 mod opq;
+mod parts;
 mod pool;
 mod publish;
 mod random;

@@ -1,35 +1,26 @@
 //! What all background work needs: the parts of the database that it works on, and how it treats errors.
 
 use crate::background::unreadable::Unreadable;
-use crate::cache::pager::Pager;
-use crate::clock::Clock;
-use crate::current_state::CurrentState;
 use crate::error::{Error, Result};
-use crate::flow::flush_control::FlushControl;
-use crate::flow::flush_progress::FlushProgress;
-use crate::flow::memory::{MemoryBudget, Need};
-use crate::health::Health;
+use crate::flow::memory::Need;
 use crate::operation::KeyspaceId;
-use crate::pool::Pool;
-use crate::publish::Publisher;
-use crate::space::Space;
+use crate::parts::Parts;
 use crate::tree_writer::{TreeWriter, WriterAtWork};
-use std::sync::Arc;
+use std::ops::Deref;
 
 /// See the module documentation.
 pub(crate) struct WorkContext {
-    pub health: Arc<Health>,
-    pub pager: Arc<Pager>,
-    pub state: Arc<CurrentState>,
-    pub publisher: Arc<Publisher>,
+    pub parts: Parts,
     pub writer: TreeWriter,
-    pub space: Arc<Space>,
-    pub memory: Arc<MemoryBudget>,
-    pub flush: Arc<FlushControl>,
-    pub progress: Arc<FlushProgress>,
-    pub pool: Arc<Pool>,
-    pub clock: Arc<Clock>,
     pub unreadable_trees: Unreadable<KeyspaceId>,
+}
+
+impl Deref for WorkContext {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.parts
+    }
 }
 
 impl WorkContext {

@@ -63,7 +63,7 @@ impl Drop for ShowsIngested<'_> {
             if let Some(index) = log.ingesting.iter().position(|keyspace| *keyspace == self.keyspace) {
                 log.ingesting.swap_remove(index);
             }
-            let CommitPipeline { state, history, .. } = self.commits;
+            let (state, history) = (&self.commits.state, &self.commits.history);
             log.ingested.note(self.keyspace, (state.load().ingested, state.visible()), || history.oldest());
         }
         self.commits.queues.blocker_ended.notify_all();

@@ -12,7 +12,7 @@
 //!      └────────────▶ CommitPipeline ─▶ Space ─▶ Publisher ─▶ Reserve, CurrentState, Health
 //!                          └──────────▶ FlushControl, FlushProgress, MemoryBudget
 //! ```
-//! Commits know of flushes only what [`FlushControl`] tells, so the arrows go one way.
+//! Commits, background work and the engine have the same [`Parts`]. Commits know of flushes only what [`FlushControl`] tells, so the arrows go one way.
 //!
 //! Locks are taken in the order of [`Rank`](crate::lock_order::Rank). Readers load the state and take only inner ones, for
 //! moments: those of the cache, of the frames, of the ranges known to be empty, and of free lists when they drop the last
@@ -38,6 +38,7 @@ use crate::followers::Followers;
 use crate::health::Health;
 use crate::operation::SeqNo;
 use crate::opq::Opq;
+use crate::parts::Parts;
 use crate::pool::Pool;
 use crate::publish::Publisher;
 use crate::reserve::Reserve;
@@ -46,30 +47,27 @@ use crate::storage::slots::Slots;
 use crate::tree_writer::TreeWriter;
 use crate::version::Version;
 use psync::{FileId, Volume};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The parts of an open database. See the module documentation.
+/// An open database. See the module documentation.
 pub(crate) struct Engine {
-    pub health: Arc<Health>,
-    pub volume: Arc<dyn Volume>,
+    parts: Parts,
     pub data: FileId,
-    pub shares: Shares,
-    pub pager: Arc<Pager>,
-    pub state: Arc<CurrentState>,
-    pub memory: Arc<MemoryBudget>,
-    pub publisher: Arc<Publisher>,
-    pub space: Arc<Space>,
-    pub followers: Arc<Followers>,
-    pub flush: Arc<FlushControl>,
-    pub progress: Arc<FlushProgress>,
-    pub pool: Arc<Pool>,
     pub commits: Arc<CommitPipeline>,
     pub background: Background,
-    pub clock: Arc<Clock>,
     pub encryption: Encryption,
     #[cfg(feature = "async")]
     pub tasks: crate::db::asynchronous::Tasks,
+}
+
+impl Deref for Engine {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.parts
+    }
 }
 
 /// From what the parts are built when a database is opened.
@@ -100,28 +98,13 @@ impl Engine {
     }
 
     pub fn new(init: EngineInit) -> Self {
-        let EngineInit {
-            path,
-            volume,
-            data,
-            shares,
-            slots,
-            pager,
-            version,
-            visible,
-            read_only,
-            threads,
-            lease,
-            clock,
-            encryption,
-        } = init;
-        let pool = Arc::new(Pool::new(threads));
+        let EngineInit { volume, data, shares, slots, pager, version, clock, .. } = init;
+        let pool = Arc::new(Pool::new(init.threads));
         let flush = Arc::new(FlushControl::default());
-        let progress = Arc::new(FlushProgress::default());
         let free_list = Arc::default();
         let reserve = Arc::new(Reserve::new(Arc::clone(&volume)));
         let active = Arc::new(Opq::new(&free_list, &version.begun_flushes));
-        let state = Arc::new(CurrentState::new(Arc::clone(&pager), active, version, visible));
+        let state = Arc::new(CurrentState::new(Arc::clone(&pager), active, version, init.visible));
         let history = Arc::new(History::new(shares.history));
         let memory = Arc::new(MemoryBudget::new(
             shares,
@@ -130,8 +113,8 @@ impl Engine {
             pool.has_threads(),
         ));
         let wake = Arc::clone(&flush);
-        let health = Arc::new(Health::new(path, read_only, move || wake.notify()));
-        let followers = Arc::new(Followers::new(Arc::clone(&volume), Arc::clone(&slots), lease));
+        let health = Arc::new(Health::new(init.path, init.read_only, move || wake.notify()));
+        let followers = Arc::new(Followers::new(Arc::clone(&volume), Arc::clone(&slots), init.lease));
         let publisher = Arc::new(Publisher::new(
             (Arc::clone(&volume), data),
             Arc::clone(&state),
@@ -151,45 +134,9 @@ impl Engine {
             pool: Arc::clone(&pool),
             kept_log: Default::default(),
         });
-        let commits = Arc::new(CommitPipeline {
-            log: SharedLog::default(),
-            queues: CommitQueues::default(),
-            durable_waits: Default::default(),
-            history,
-            volume: Arc::clone(&volume),
-            health: Arc::clone(&health),
-            state: Arc::clone(&state),
-            pager: Arc::clone(&pager),
-            shares,
-            memory: Arc::clone(&memory),
-            publisher: Arc::clone(&publisher),
-            space: Arc::clone(&space),
-            followers: Arc::clone(&followers),
-            flush: Arc::clone(&flush),
-            progress: Arc::clone(&progress),
-            pool: Arc::clone(&pool),
-        });
-        let ctx = WorkContext {
-            health: Arc::clone(&health),
-            pager: Arc::clone(&pager),
-            state: Arc::clone(&state),
-            publisher: Arc::clone(&publisher),
-            writer: TreeWriter::new(Arc::clone(&flush), Arc::clone(&memory)),
-            space: Arc::clone(&space),
-            memory: Arc::clone(&memory),
-            flush: Arc::clone(&flush),
-            progress: Arc::clone(&progress),
-            pool: Arc::clone(&pool),
-            clock: Arc::clone(&clock),
-            unreadable_trees: Unreadable::default(),
-        };
-        let background = Background::new(ctx, &commits);
-        #[cfg(feature = "async")]
-        let tasks = crate::db::asynchronous::Tasks::new(Arc::clone(&state), pool.has_threads());
-        Self {
+        let parts = Parts {
             health,
             volume,
-            data,
             shares,
             pager,
             state,
@@ -198,14 +145,30 @@ impl Engine {
             space,
             followers,
             flush,
-            progress,
+            progress: Arc::new(FlushProgress::default()),
             pool,
-            commits,
-            background,
             clock,
-            encryption,
+        };
+        let commits = Arc::new(CommitPipeline {
+            log: SharedLog::default(),
+            queues: CommitQueues::default(),
+            durable_waits: Default::default(),
+            history,
+            parts: parts.clone(),
+        });
+        let ctx = WorkContext {
+            writer: TreeWriter::new(Arc::clone(&parts.flush), Arc::clone(&parts.memory)),
+            unreadable_trees: Unreadable::default(),
+            parts: parts.clone(),
+        };
+        Self {
+            data,
+            background: Background::new(ctx, &commits),
+            commits,
+            encryption: init.encryption,
             #[cfg(feature = "async")]
-            tasks,
+            tasks: crate::db::asynchronous::Tasks::new(Arc::clone(&parts.state), parts.pool.has_threads()),
+            parts,
         }
     }
 
