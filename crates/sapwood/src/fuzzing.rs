@@ -13,7 +13,7 @@ use crate::storage::frames::Frames;
 use crate::storage::node::Node;
 use crate::version::current::Current;
 use crate::version::manifest;
-use crate::wal;
+use crate::wal::{self, Generations, LogFiles};
 use crate::{Compression, Database, KeyspaceOptions};
 use bytes::Bytes;
 use psync::{Simulated, Volume};
@@ -79,7 +79,8 @@ pub fn wal(input: &[u8]) {
     if volume.write_file(&wal::file_name(1), &bytes).is_err() {
         return;
     }
-    let _ = wal::replay(&volume, (DATABASE, &Encryption::NONE), 1, 1, &mut |record| {
+    let generations = Generations { low: 1, high: 1 };
+    let _ = LogFiles::new(&volume, DATABASE).replay(&Encryption::NONE, generations, &mut |record| {
         let taken = Operations::new(&record.body).count();
         assert!(taken <= bytes.len(), "more operations than bytes");
         Ok(())

@@ -46,6 +46,7 @@ mod closed_syncs;
 mod cursor;
 mod generation;
 mod kept;
+mod log_files;
 mod mmap_appender;
 mod pending;
 mod reader;
@@ -67,14 +68,15 @@ mod zeroing;
 pub(crate) use cursor::LogCursor;
 pub(crate) use generation::Old;
 pub(crate) use kept::{KeptGenerations, bytes_of as kept_bytes};
-pub(crate) use reader::{Tail, replay, replay_direct};
+pub(crate) use log_files::{Generations, LogFiles};
+pub(crate) use reader::Tail;
 #[cfg(any(fuzzing, test))]
 pub(crate) use record::seal;
 #[cfg(test)]
 pub(crate) use record::sealed;
 pub(crate) use record::{BODY_LEN_MAX, HAS_TIME, HEADER_LEN, TIME_LEN};
 pub(crate) use rewrite::{is_copy, rewrite_unsynced};
-pub(crate) use salvage::{Salvage, database_of, salvage};
+pub(crate) use salvage::{Salvage, database_of};
 pub(crate) use since::{DurableEnd, LogSince, Since, oldest};
 pub(crate) use verify::KeptLog;
 pub(crate) use writer::WalWriter;

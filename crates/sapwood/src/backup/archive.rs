@@ -31,7 +31,7 @@ use crate::operation::{KeyspaceId, Operation, Operations, SeqNo};
 use crate::version::change_log::{EventKind, KeyspaceEvent};
 use crate::version::edit::{Edit, TreeName};
 use crate::version::{Tree, Version};
-use crate::wal::{HAS_TIME, LogCursor, Record};
+use crate::wal::{HAS_TIME, LogCursor, LogFiles, Record};
 use psync::Volume;
 use std::collections::BTreeSet;
 
@@ -128,9 +128,9 @@ impl Archiver<'_> {
             return Ok(());
         }
         let gone = || Error::ChangesGone { since: passed, from: self.seq };
-        let of = (self.database, self.encryption);
-        let cursor = LogCursor::behind(self.volume, self.database, passed)?;
-        let is_whole = cursor.ok_or_else(gone)?.read_until(self.volume, of, self.seq, each)?;
+        let files = LogFiles::new(self.volume, self.database);
+        let cursor = LogCursor::behind(files, passed)?;
+        let is_whole = cursor.ok_or_else(gone)?.read_until(files, self.encryption, self.seq, each)?;
         if is_whole { Ok(()) } else { Err(gone()) }
     }
 

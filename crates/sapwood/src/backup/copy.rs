@@ -25,6 +25,7 @@ use crate::storage::slots::{GRANULE, granules};
 use crate::version::Version;
 use crate::version::checkpoint::Checkpoint;
 use crate::version::current::{Current, FORMAT};
+use crate::wal::LogFiles;
 use psync::{AlignedBuffer, FileId, InFlight, ReadInto, Volume};
 use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
@@ -234,9 +235,14 @@ impl<'p> Backup<'p> {
             }
             // The view needs none that comes later.
             let encryption = self.source.encryption.frozen()?;
-            let of = (current.database, &self.source.encryption);
-            let source =
-                LogSource { volume: &*volume, of, version: &version, seq, kept: kept.as_ref(), follows };
+            let source = LogSource {
+                files: LogFiles::new(&*volume, current.database),
+                encryption: &self.source.encryption,
+                version: &version,
+                seq,
+                kept: kept.as_ref(),
+                follows,
+            };
             left -= 1;
             // Of a log that may go meanwhile nothing is written before all of it is there.
             let gathered = match follows.then(|| source.gather(self.source.memory / GATHERED_PART)) {

@@ -8,19 +8,17 @@
 
 use super::output::Failure;
 use crate::commit::queue_log::KeptFiles;
-use crate::database_id::DatabaseId;
 use crate::encryption::Encryption;
 use crate::error::{Error, Result};
 use crate::operation::SeqNo;
 use crate::version::Version;
-use crate::wal::{self, LogCursor, Record};
-use psync::Volume;
+use crate::wal::{self, Generations, LogCursor, LogFiles, Record};
 use std::io;
 
 /// See the module.
 pub(super) struct LogSource<'a> {
-    pub volume: &'a dyn Volume,
-    pub of: (DatabaseId, &'a Encryption),
+    pub files: LogFiles<'a>,
+    pub encryption: &'a Encryption,
     pub version: &'a Version,
     /// The last operation of the view.
     pub seq: SeqNo,
@@ -56,7 +54,7 @@ impl LogSource<'_> {
     /// # Errors
     /// Those of `put`; [`Error::SnapshotTooOld`] if a writer has removed what is needed; damage.
     pub fn read(&self, put: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> std::result::Result<(), Failure> {
-        let Self { volume, of, version, seq, .. } = *self;
+        let Self { files, encryption, version, seq, .. } = *self;
         let mut next = version.flushed_seq + 1;
         let mut refused = None;
         let mut each = |record: &Record| {
@@ -76,16 +74,16 @@ impl LogSource<'_> {
             Some(kept) => kept.log.verify(&mut each)?,
             None if self.follows => {
                 let mut cursor = LogCursor::new(version.wal_low, version.flushed_seq);
-                match cursor.read_until(volume, of, seq, &mut each) {
+                match cursor.read_until(files, encryption, seq, &mut each) {
                     Ok(true) | Err(Error::Stopped) => {}
                     Err(error) if !error.is_damage() => return Err(error.into()),
                     // The writer has removed it, or is about to.
-                    _ => return Err(Error::SnapshotTooOld { path: volume.describe() }.into()),
+                    _ => return Err(Error::SnapshotTooOld { path: files.describe() }.into()),
                 }
             }
             None => {
-                let (low, high) = (version.wal_low, version.wal_high);
-                wal::replay_direct(volume, of, low, high, &mut |record| each(&record)).map(drop)?;
+                let generations = Generations { low: version.wal_low, high: version.wal_high };
+                files.direct().replay(encryption, generations, &mut |record| each(&record))?;
             }
         }
         if let Some(error) = refused {

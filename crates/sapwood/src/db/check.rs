@@ -14,8 +14,7 @@ use crate::storage::node::{Node, NodeId, PIECE};
 use crate::version::current::Current;
 use crate::version::manifest::{self, Manifest};
 use crate::version::{Tree, Version};
-use crate::wal;
-use crate::wal::Record;
+use crate::wal::{Generations, LogFiles, Record};
 use bytes::Bytes;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -481,9 +480,9 @@ impl Check<'_> {
             Some(kept) => kept.log.verify(&mut each),
             // Open read-only: no process writes to the log, which is read as it is for opening.
             None => Current::read(&*engine.volume).and_then(|current| {
-                let (low, high) = (version.wal_low, version.wal_high);
-                let of = (current.database, &engine.encryption);
-                wal::replay_direct(&*engine.volume, of, low, high, &mut |record| each(&record)).map(drop)
+                let generations = Generations { low: version.wal_low, high: version.wal_high };
+                let files = LogFiles::new(&*engine.volume, current.database).direct();
+                files.replay(&engine.encryption, generations, &mut |record| each(&record)).map(drop)
             }),
         };
         (self.checked.log_records, self.checked.log_changes) = (records, changes);

@@ -39,7 +39,7 @@ use crate::storage::slots::Slots;
 use crate::version::Version;
 use crate::version::current::{self, Current};
 use crate::version::manifest;
-use crate::wal::{LogCursor, Record};
+use crate::wal::{LogCursor, LogFiles, Record};
 use psync::Volume;
 use std::cell::RefCell;
 use std::sync::{Arc, Condvar, Weak};
@@ -262,7 +262,8 @@ impl Follower {
             Ok(())
         };
         let until = durable.seq.max(version.flushed_seq);
-        let has_all = log.read_until(&*self.volume, (self.database, &self.encryption), until, &mut insert)?;
+        let files = LogFiles::new(&*self.volume, self.database);
+        let has_all = log.read_until(files, &self.encryption, until, &mut insert)?;
         let until = log.passed();
         // What a writer does that has begun meanwhile is not durable at once.
         let is_known = if is_all { self.durable()? == durable } else { has_all };

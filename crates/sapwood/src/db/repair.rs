@@ -56,7 +56,7 @@ use crate::storage::frames::Frames;
 use crate::storage::slots::Slots;
 use crate::version::current::{self, Current};
 use crate::version::{Tree, Version};
-use crate::wal;
+use crate::wal::LogFiles;
 use psync::{Access, Disk, DiskOptions, FileId, Lock, LockKind, Volume};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -493,10 +493,8 @@ fn copy_log<'a>(
     losses: &Covered,
 ) -> Result<(CopyLog<'a>, u64)> {
     let mut log = CopyLog::new(new, version, plan.is_known);
-    let salvaged =
-        wal::salvage(&**old, (plan.current.database, &plan.encryption), plan.generations, &mut |found| {
-            log.take(found, losses)
-        })?;
+    let files = LogFiles::new(&**old, plan.current.database);
+    let salvaged = files.salvage(&plan.encryption, plan.generations, &mut |found| log.take(found, losses))?;
     log.end(salvaged.damage)?;
     Ok((log, salvaged.dropped))
 }

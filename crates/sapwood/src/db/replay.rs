@@ -25,8 +25,7 @@ use crate::error::{Error, Result};
 use crate::operation::{Operations, SeqNo};
 use crate::pool::Task;
 use crate::version::Version;
-use crate::wal;
-use crate::wal::{Record, Tail};
+use crate::wal::{self, Generations, LogFiles, Record, Tail};
 use bytes::Bytes;
 use psync::Volume;
 use std::sync::Arc;
@@ -76,8 +75,11 @@ pub(crate) fn replay(
         way: Delivery::Here(queues),
         may_deliver_beside,
     };
-    let tail =
-        wal::replay(volume, (database, &engine.encryption), low, high, &mut |record| feed.take(&record))?;
+    let tail = LogFiles::new(volume, database).replay(
+        &engine.encryption,
+        Generations { low, high },
+        &mut |record| feed.take(&record),
+    )?;
     let next = feed.from + 1;
     if !feed.has_begun && tail.next_seq != next {
         return Err(not_continued(tail.ends_in, "the end of the log", next, tail.next_seq));

@@ -9,14 +9,13 @@
 //!    testifies otherwise). If a record in it testifies otherwise, that proves damage.
 
 use super::file_name;
+use super::log_files::LogFiles;
 use super::record::{FORMAT, Flaw, HEADER_LEN, Header, HeaderFlaw};
 use super::walker::Follow;
 use super::window;
-use super::window::OpenLog;
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
 use crate::source::{FileSource, Source, Window};
-use psync::Volume;
 
 /// A generation to be read, and where its valid part ends.
 pub(super) struct Link {
@@ -55,99 +54,100 @@ pub(super) struct Newest {
     pub unfinished: Vec<(u64, Flaw)>,
 }
 
-/// The newest generation of `newest_first` that was begun, if there is one.
-pub(super) fn newest_sound<'a>(
-    volume: &dyn Volume,
-    open: OpenLog,
-    database: DatabaseId,
-    high: u64,
-    newest_first: impl Iterator<Item = &'a u64>,
-) -> Result<Option<Newest>> {
-    let mut unfinished = Vec::new();
-    for &generation in newest_first {
-        let source = open(volume, generation)?;
-        match read_header(&source, database, generation, &volume.describe())? {
-            Ok(_) => return Ok(Some(Newest { generation, unfinished })),
-            Err(flaw) if generation <= high => return Err(flaw.at(file_name(generation), 0)),
-            Err(flaw) => unfinished.push((generation, flaw)),
-        }
-    }
-    // No generation was begun. But the first one is begun durably, so it may not hold a record.
-    for (generation, flaw) in unfinished {
-        if !holds_no_record(volume, database, generation)? {
-            return Err(flaw.at(file_name(generation), 0));
-        }
-    }
-    Ok(None)
-}
-
-/// The generations from the oldest that is at least `low` up to `newest`, of which `len` bytes are valid. `open` opens
-/// a file of them.
-pub(super) fn chain(
-    volume: &dyn Volume,
-    open: OpenLog,
-    database: DatabaseId,
-    low: u64,
-    newest: u64,
-    len: Option<u64>,
-) -> Result<Vec<Link>> {
-    let open = |generation| open(volume, generation).map(Some);
-    let is_first = |header: &Header| header.previous_generation < low.max(1);
-    let links = walk_back(volume, &open, database, (newest, len), &is_first)?;
-    Ok(links.0)
-}
-
-/// The generations from the newest of which `is_first` is true up to `newest`; from the oldest that is there, if there is none such.
-/// Returns whether none was missing.
-pub(super) fn chain_until(
-    volume: &dyn Volume,
-    open: fn(&dyn Volume, u64) -> Result<Option<FileSource<'_>>>,
-    database: DatabaseId,
-    newest: (u64, Option<u64>),
-    is_first: &dyn Fn(&Header) -> bool,
-) -> Result<(Vec<Link>, bool)> {
-    let is_first = |header: &Header| is_first(header) || header.previous_generation == 0;
-    walk_back(volume, &|generation| open(volume, generation), database, newest, &is_first)
-}
-
-fn walk_back<'v>(
-    volume: &'v dyn Volume,
-    open: &dyn Fn(u64) -> Result<Option<FileSource<'v>>>,
-    database: DatabaseId,
-    (newest, len): (u64, Option<u64>),
-    is_first: &dyn Fn(&Header) -> bool,
-) -> Result<(Vec<Link>, bool)> {
-    let mut links: Vec<Link> = Vec::new();
-    let mut generation = newest;
-    let mut stop = len.map_or(Stop::EndOfFile, Stop::At);
-    let mut is_whole = true;
-    loop {
-        let name = file_name(generation);
-        let Some(source) = open(generation)? else {
-            is_whole = false;
-            break;
-        };
-        let header = read_header(&source, database, generation, &volume.describe())?
-            .map_err(|flaw| flaw.at(&name, 0))?;
-        if let Some(next) = links.last() {
-            let (base, len) = (next.header.base, next.header.previous_len);
-            if header.base.plus(len) != base || len < HEADER_LEN as u64 {
-                let expected = format!("{} + {len}, the length of {name}", header.base);
-                return Err(
-                    Flaw::new("the log file's base", expected, base).at(file_name(next.header.generation), 0)
-                );
+impl<'v> LogFiles<'v> {
+    /// The newest generation of `newest_first` that was begun, if there is one.
+    pub(super) fn newest_sound<'a>(
+        self,
+        high: u64,
+        newest_first: impl Iterator<Item = &'a u64>,
+    ) -> Result<Option<Newest>> {
+        let mut unfinished = Vec::new();
+        for &generation in newest_first {
+            match self.header(&self.open(generation)?, generation)? {
+                Ok(_) => return Ok(Some(Newest { generation, unfinished })),
+                Err(flaw) if generation <= high => return Err(flaw.at(file_name(generation), 0)),
+                Err(flaw) => unfinished.push((generation, flaw)),
             }
         }
-        links.push(Link { header, stop });
-        // The numbers strictly decrease ([`Header::check`]), so this ends.
-        if is_first(&header) {
-            break;
+        // No generation was begun. But the first one is begun durably, so it may not hold a record.
+        for (generation, flaw) in unfinished {
+            if !self.holds_no_record(generation)? {
+                return Err(flaw.at(file_name(generation), 0));
+            }
         }
-        generation = header.previous_generation;
-        stop = Stop::At(header.previous_len);
+        Ok(None)
     }
-    links.reverse();
-    Ok((links, is_whole))
+
+    /// The generations from the oldest that is at least `low` up to the newest, of which `len` bytes are valid.
+    pub(super) fn chain(self, low: u64, (newest, len): (u64, Option<u64>)) -> Result<Vec<Link>> {
+        let is_first = |header: &Header| header.previous_generation < low.max(1);
+        let links =
+            self.walk_back(&|generation| self.open(generation).map(Some), (newest, len), &is_first)?;
+        Ok(links.0)
+    }
+
+    /// The generations from the newest of which `is_first` is true up to the newest, of which `len` bytes are valid; from the oldest that
+    /// is there, if there is none such. Returns whether none was missing.
+    pub(super) fn chain_until(
+        self,
+        (newest, len): (u64, Option<u64>),
+        is_first: &dyn Fn(&Header) -> bool,
+    ) -> Result<(Vec<Link>, bool)> {
+        let is_first = |header: &Header| is_first(header) || header.previous_generation == 0;
+        self.walk_back(&|generation| self.open_if_there(generation), (newest, len), &is_first)
+    }
+
+    fn walk_back(
+        self,
+        open: &dyn Fn(u64) -> Result<Option<FileSource<'v>>>,
+        (newest, len): (u64, Option<u64>),
+        is_first: &dyn Fn(&Header) -> bool,
+    ) -> Result<(Vec<Link>, bool)> {
+        let mut links: Vec<Link> = Vec::new();
+        let mut generation = newest;
+        let mut stop = len.map_or(Stop::EndOfFile, Stop::At);
+        let mut is_whole = true;
+        loop {
+            let name = file_name(generation);
+            let Some(source) = open(generation)? else {
+                is_whole = false;
+                break;
+            };
+            let header = self.header(&source, generation)?.map_err(|flaw| flaw.at(&name, 0))?;
+            if let Some(next) = links.last() {
+                let (base, len) = (next.header.base, next.header.previous_len);
+                if header.base.plus(len) != base || len < HEADER_LEN as u64 {
+                    let expected = format!("{} + {len}, the length of {name}", header.base);
+                    return Err(Flaw::new("the log file's base", expected, base)
+                        .at(file_name(next.header.generation), 0));
+                }
+            }
+            links.push(Link { header, stop });
+            // The numbers strictly decrease ([`Header::check`]), so this ends.
+            if is_first(&header) {
+                break;
+            }
+            generation = header.previous_generation;
+            stop = Stop::At(header.previous_len);
+        }
+        links.reverse();
+        Ok((links, is_whole))
+    }
+
+    /// The header of a generation, as [`read_header`] has it.
+    pub(super) fn header(
+        self,
+        source: &impl Source,
+        generation: u64,
+    ) -> Result<std::result::Result<Header, Flaw>> {
+        read_header(source, self.database, generation, &|| self.describe())
+    }
+
+    /// Whether a generation's file holds no record anywhere, so that nothing is lost with it.
+    pub(super) fn holds_no_record(self, generation: u64) -> Result<bool> {
+        let mut window = Window::new(self.open(generation)?);
+        Ok(window::scan(&mut window, (self.database, generation), 0, |_, _| true)?.is_none())
+    }
 }
 
 /// Reads and checks the header of a file. The inner error means that the header is cut off or its checksum is
@@ -156,7 +156,7 @@ pub(super) fn read_header(
     source: &impl Source,
     database: DatabaseId,
     generation: u64,
-    volume: &str,
+    volume: &dyn Fn() -> String,
 ) -> Result<std::result::Result<Header, Flaw>> {
     let mut bytes = [0; HEADER_LEN];
     let len = source.len().min(HEADER_LEN as u64) as usize;
@@ -167,15 +167,7 @@ pub(super) fn read_header(
             header.check(database, generation).map_err(|flaw| flaw.at(file_name(generation), 0))?;
             Ok(Ok(header))
         }
-        Err(HeaderFlaw::Newer(found)) => {
-            Err(Error::NewerFormat { path: volume.to_owned(), found, supported: FORMAT })
-        }
+        Err(HeaderFlaw::Newer(found)) => Err(Error::NewerFormat { path: volume(), found, supported: FORMAT }),
         Err(HeaderFlaw::Broken(flaw)) => Ok(Err(flaw)),
     }
-}
-
-/// Whether a generation's file holds no record anywhere, so that nothing is lost with it.
-pub(super) fn holds_no_record(volume: &dyn Volume, database: DatabaseId, generation: u64) -> Result<bool> {
-    let mut window = Window::new(window::open(volume, generation)?);
-    Ok(window::scan(&mut window, (database, generation), 0, |_, _| true)?.is_none())
 }

@@ -3,16 +3,13 @@
 //! Invariant: nothing is judged here. What should be there and is not was changed meanwhile, or is damaged; the caller finds out by
 //! beginning again with the manifest.
 
-use super::chain::{chain, chain_until, newest_sound};
-use super::reader::list;
+use super::Record;
+use super::log_files::{LogFiles, list};
 use super::record::Header;
 use super::walker::{Follow, Found, Walker};
-use super::{Record, window};
-use crate::database_id::DatabaseId;
 use crate::encryption::Encryption;
 use crate::error::Result;
 use crate::operation::SeqNo;
-use psync::Volume;
 
 /// A place in the log.
 #[derive(Clone)]
@@ -34,14 +31,11 @@ impl LogCursor {
     ///
     /// # Errors
     /// Damage of a header, and errors of the device.
-    pub fn behind(volume: &dyn Volume, database: DatabaseId, passed: SeqNo) -> Result<Option<Self>> {
-        let on_disk = list(volume)?;
-        let Some(newest) = newest_sound(volume, window::open, database, 0, on_disk.iter().rev())? else {
-            return Ok(None);
-        };
+    pub fn behind(files: LogFiles<'_>, passed: SeqNo) -> Result<Option<Self>> {
+        let on_disk = list(files.volume)?;
+        let Some(newest) = files.newest_sound(0, on_disk.iter().rev())? else { return Ok(None) };
         let has_it = |header: &Header| header.first_seq <= passed + 1;
-        let newest = (newest.generation, None);
-        let (links, _) = chain_until(volume, window::open_if_there, database, newest, &has_it)?;
+        let (links, _) = files.chain_until((newest.generation, None), &has_it)?;
         let first = links.first().filter(|link| has_it(&link.header));
         Ok(first.map(|link| Self::new(link.header.generation, passed)))
     }
@@ -57,22 +51,20 @@ impl LogCursor {
     /// Those of reading, and of `apply`; damage, of what is damaged or was changed meanwhile.
     pub fn read_until(
         &mut self,
-        volume: &dyn Volume,
-        (database, encryption): (DatabaseId, &Encryption),
+        files: LogFiles<'_>,
+        encryption: &Encryption,
         until: SeqNo,
         apply: &mut dyn FnMut(&Record) -> Result<()>,
     ) -> Result<bool> {
         if self.passed >= until {
             return Ok(true);
         }
-        let on_disk = list(volume)?;
+        let on_disk = list(files.volume)?;
         let newest_first = on_disk.iter().rev().take_while(|generation| **generation >= self.generation);
-        let Some(newest) = newest_sound(volume, window::open, database, 0, newest_first)? else {
-            return Ok(false);
-        };
-        for link in chain(volume, window::open, database, self.generation, newest.generation, None)? {
+        let Some(newest) = files.newest_sound(0, newest_first)? else { return Ok(false) };
+        for link in files.chain(self.generation, (newest.generation, None))? {
             let generation = link.header.generation;
-            let source = window::open(volume, generation)?;
+            let source = files.open(generation)?;
             let mut walker = match self.within {
                 Some((at, follow)) if generation == self.generation => {
                     let mut walker = Walker::new(source, &link, follow);

@@ -6,10 +6,9 @@
 //!    lack of space is as if it had never existed. Only the newest may be written but not begun yet.
 //! 2. `synced` is at most `len`. The file may be longer ([`ZeroedSpace`]).
 
-use super::chain::{holds_no_record, read_header};
 use super::file_name;
+use super::log_files::LogFiles;
 use super::record::{Flaw, HEADER_LEN, Header, Lsn};
-use super::window;
 use super::zeroing::ZeroedSpace;
 use crate::error::{Error, Result};
 use crate::operation::NUMBER_MAX;
@@ -126,10 +125,9 @@ pub(super) fn write_file(volume: &dyn Volume, header: &Header, syncs: &mut u64) 
 /// Whether the file that already exists under this header's name was never begun, as recovery has found: its
 /// header is broken, or it holds no record.
 fn is_unfinished(volume: &dyn Volume, header: &Header) -> Result<bool> {
-    let source = window::open(volume, header.generation)?;
-    let found = read_header(&source, header.database, header.generation, &volume.describe())?;
-    drop(source);
-    Ok(found.is_err() || holds_no_record(volume, header.database, header.generation)?)
+    let files = LogFiles::new(volume, header.database);
+    let found = files.header(&files.open(header.generation)?, header.generation)?;
+    Ok(found.is_err() || files.holds_no_record(header.generation)?)
 }
 
 /// Generations that are no longer needed.

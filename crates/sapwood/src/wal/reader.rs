@@ -4,18 +4,16 @@
 //! that the bad record was durable, this is damage. Otherwise it is the torn tail of a power loss, and is
 //! dropped.
 
-use super::chain::{chain, newest_sound};
+use super::log_files::{Generations, LogFiles, list, missing_file};
 use super::record::{Flaw, HEADER_LEN, Lsn};
 use super::walker::{Follow, Found, Walker};
 use super::window;
-use super::window::{OpenLog, Witness, missing_file};
-use super::{Record, file_name, generation_of};
-use crate::database_id::DatabaseId;
+use super::window::Witness;
+use super::{Record, file_name};
 use crate::encryption::Encryption;
 use crate::error::{Error, Result};
 use crate::operation::SeqNo;
 use crate::source::Window;
-use psync::Volume;
 
 /// Where the log ends: what the next writer needs to continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,158 +88,116 @@ impl Tail {
     }
 }
 
-/// The generations on disk, oldest first.
-pub(crate) fn list(volume: &dyn Volume) -> Result<Vec<u64>> {
-    let mut generations: Vec<u64> =
-        volume.list()?.iter().filter_map(|entry| generation_of(&entry.name)).collect();
-    generations.sort_unstable();
-    Ok(generations)
-}
-
-/// Passes every valid record of the generations from `low` on to `apply`, in order, and returns where the log
-/// ends.
-///
-/// `low` and `high` are the oldest and the newest generation in the manifest; (1, 0) if it has none.
-///
-/// # Errors
-/// [`Error::Corrupt`] for damage, possibly after records have been applied: the caller must then discard them.
-/// Errors of `apply` end the replay and are returned.
-pub(crate) fn replay(
-    volume: &dyn Volume,
-    (database, encryption): (DatabaseId, &Encryption),
-    low: u64,
-    high: u64,
-    apply: &mut dyn FnMut(Record) -> Result<()>,
-) -> Result<Tail> {
-    replay_with(volume, window::open, (database, encryption), low, high, apply)
-}
-
-/// The same with what the device has of the log, where direct I/O is available: after a failed sync the page cache
-/// shows more.
-///
-/// # Errors
-/// As [`replay`].
-pub(crate) fn replay_direct(
-    volume: &dyn Volume,
-    (database, encryption): (DatabaseId, &Encryption),
-    low: u64,
-    high: u64,
-    apply: &mut dyn FnMut(Record) -> Result<()>,
-) -> Result<Tail> {
-    replay_with(volume, window::open_direct, (database, encryption), low, high, apply)
-}
-
-fn replay_with(
-    volume: &dyn Volume,
-    open: OpenLog,
-    (database, encryption): (DatabaseId, &Encryption),
-    low: u64,
-    high: u64,
-    apply: &mut dyn FnMut(Record) -> Result<()>,
-) -> Result<Tail> {
-    if low == 0 || low > high.saturating_add(1) || (low > high && high > 0) {
-        let found = format!("{low} to {high}");
-        return Err(Flaw::new("the manifest's log generations", "an oldest and a newest one", found)
-            .at(file_name(low), 0));
-    }
-    let on_disk = list(volume)?;
-    if let Some(missing) = (low..=high).find(|generation| on_disk.binary_search(generation).is_err()) {
-        return Err(missing_file(missing));
-    }
-    let Some(newest) =
-        newest_sound(volume, open, database, high, on_disk.iter().rev().take_while(|g| **g >= low))?
-    else {
-        return Ok(Tail::none());
-    };
-    let links = chain(volume, open, database, low, newest.generation, None)?;
-    let mut tail = Tail { generation: newest.generation, ..Tail::none() };
-    let mut follow: Option<Follow> = None;
-    for (index, link) in links.iter().enumerate() {
-        let follow_on = link.follow(follow)?;
-        let mut walker = Walker::new(open(volume, link.header.generation)?, link, follow_on);
-        tail.durable = tail.durable.max(link.header.durable);
-        let flaw = loop {
-            match walker.next()? {
-                Found::Record(head, body) => {
-                    tail.records += 1;
-                    tail.durable = tail.durable.max(head.durable);
-                    apply(walker.decrypt(encryption, &head, body)?)?;
-                }
-                Found::End => break None,
-                Found::Bad(flaw) => break Some(flaw),
-            }
+impl LogFiles<'_> {
+    /// Passes every valid record of the generations from the oldest on to `apply`, in order, and returns where the log
+    /// ends.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for damage, possibly after records have been applied: the caller must then discard them.
+    /// Errors of `apply` end the replay and are returned.
+    pub fn replay(
+        self,
+        encryption: &Encryption,
+        Generations { low, high }: Generations,
+        apply: &mut dyn FnMut(Record) -> Result<()>,
+    ) -> Result<Tail> {
+        if low == 0 || low > high.saturating_add(1) || (low > high && high > 0) {
+            let found = format!("{low} to {high}");
+            return Err(Flaw::new("the manifest's log generations", "an oldest and a newest one", found)
+                .at(file_name(low), 0));
+        }
+        let on_disk = list(self.volume)?;
+        if let Some(missing) = (low..=high).find(|generation| on_disk.binary_search(generation).is_err()) {
+            return Err(missing_file(missing));
+        }
+        let newest_first = on_disk.iter().rev().take_while(|generation| **generation >= low);
+        let Some(newest) = self.newest_sound(high, newest_first)? else {
+            return Ok(Tail::none());
         };
-        follow = Some(walker.follow);
-        tail.next_seq = walker.follow.next_seq;
-        tail.epoch = walker.follow.epoch;
-        tail.ends_in = link.header.generation;
-        tail.len = walker.at;
-        tail.end = walker.lsn();
-        tail.spans.push(Span { generation: tail.ends_in, base: link.header.base, len: tail.len });
-        // Whatever lies behind the end, torn or voided by the next header, must not have been promised to be
-        // durable.
-        let mut witness = window::witness(&mut walker.window, &link.header, walker.at, tail.end)?;
-        let later = links.get(index + 1..).unwrap_or_default();
-        let Some(flaw) = flaw else {
+        let links = self.chain(low, (newest.generation, None))?;
+        let mut tail = Tail { generation: newest.generation, ..Tail::none() };
+        let mut follow: Option<Follow> = None;
+        for (index, link) in links.iter().enumerate() {
+            let follow_on = link.follow(follow)?;
+            let mut walker = Walker::new(self.open(link.header.generation)?, link, follow_on);
+            tail.durable = tail.durable.max(link.header.durable);
+            let flaw = loop {
+                match walker.next()? {
+                    Found::Record(head, body) => {
+                        tail.records += 1;
+                        tail.durable = tail.durable.max(head.durable);
+                        apply(walker.decrypt(encryption, &head, body)?)?;
+                    }
+                    Found::End => break None,
+                    Found::Bad(flaw) => break Some(flaw),
+                }
+            };
+            follow = Some(walker.follow);
+            tail.next_seq = walker.follow.next_seq;
+            tail.epoch = walker.follow.epoch;
+            tail.ends_in = link.header.generation;
+            tail.len = walker.at;
+            tail.end = walker.lsn();
+            tail.spans.push(Span { generation: tail.ends_in, base: link.header.base, len: tail.len });
+            // Whatever lies behind the end, torn or voided by the next header, must not have been promised to be
+            // durable.
+            let mut witness = window::witness(&mut walker.window, &link.header, walker.at, tail.end)?;
+            let later = links.get(index + 1..).unwrap_or_default();
+            let Some(flaw) = flaw else {
+                if let Some(witness) = witness {
+                    let flaw = Flaw::new("a part of the log was left out", "no promise for it", "a promise");
+                    return Err(promised(flaw, link.header.generation, tail.len, &witness));
+                }
+                continue;
+            };
+            let mut dropped = walker.window.zeros_at_end(tail.len)?.saturating_sub(tail.len);
+            for link in later {
+                let mut window = Window::new(self.open(link.header.generation)?);
+                dropped = dropped.saturating_add(window.zeros_at_end(0)?);
+                if witness.is_none() && link.header.durable > tail.end {
+                    let durable = link.header.durable;
+                    witness = Some(Witness { generation: link.header.generation, offset: 0, durable });
+                }
+                if witness.is_none() {
+                    witness = window::witness(&mut window, &link.header, HEADER_LEN as u64, tail.end)?;
+                }
+            }
             if let Some(witness) = witness {
-                let flaw = Flaw::new("a part of the log was left out", "no promise for it", "a promise");
                 return Err(promised(flaw, link.header.generation, tail.len, &witness));
             }
-            continue;
-        };
-        let mut dropped = walker.window.zeros_at_end(tail.len)?.saturating_sub(tail.len);
-        for link in later {
-            let mut window = Window::new(open(volume, link.header.generation)?);
-            dropped = dropped.saturating_add(window.zeros_at_end(0)?);
-            if witness.is_none() && link.header.durable > tail.end {
-                let durable = link.header.durable;
-                witness = Some(Witness { generation: link.header.generation, offset: 0, durable });
-            }
-            if witness.is_none() {
-                witness = window::witness(&mut window, &link.header, HEADER_LEN as u64, tail.end)?;
-            }
+            tail.truncated = Some(Truncated {
+                file: file_name(tail.ends_in),
+                offset: tail.len,
+                dropped,
+                why: format!("{}: expected {}, found {}", flaw.what, flaw.expected, flaw.found),
+            });
+            break;
         }
-        if let Some(witness) = witness {
-            return Err(promised(flaw, link.header.generation, tail.len, &witness));
+        for (generation, flaw) in newest.unfinished {
+            self.drop_unfinished(generation, flaw, &mut tail)?;
         }
-        tail.truncated = Some(Truncated {
-            file: file_name(tail.ends_in),
-            offset: tail.len,
-            dropped,
-            why: format!("{}: expected {}, found {}", flaw.what, flaw.expected, flaw.found),
-        });
-        break;
+        Ok(tail)
     }
-    for (generation, flaw) in newest.unfinished {
-        drop_unfinished(volume, database, generation, flaw, &mut tail)?;
-    }
-    Ok(tail)
-}
 
-/// Records what is lost with a generation that was never begun; an error if it had been promised to be durable.
-fn drop_unfinished(
-    volume: &dyn Volume,
-    database: DatabaseId,
-    generation: u64,
-    flaw: Flaw,
-    tail: &mut Tail,
-) -> Result<()> {
-    let mut window = Window::new(window::open(volume, generation)?);
-    if let Some((offset, head)) =
-        window::scan(&mut window, (database, generation), 0, |head, _| head.durable > tail.end)?
-    {
-        let witness = Witness { generation, offset, durable: head.durable };
-        return Err(promised(flaw, generation, 0, &witness));
+    /// Records what is lost with a generation that was never begun; an error if it had been promised to be durable.
+    fn drop_unfinished(self, generation: u64, flaw: Flaw, tail: &mut Tail) -> Result<()> {
+        let mut window = Window::new(self.open(generation)?);
+        if let Some((offset, head)) =
+            window::scan(&mut window, (self.database, generation), 0, |head, _| head.durable > tail.end)?
+        {
+            let witness = Witness { generation, offset, durable: head.durable };
+            return Err(promised(flaw, generation, 0, &witness));
+        }
+        if window::scan(&mut window, (self.database, generation), 0, |_, _| true)?.is_none() {
+            return Ok(());
+        }
+        let dropped = window.zeros_at_end(0)?;
+        let why = format!("{}: expected {}, found {}", flaw.what, flaw.expected, flaw.found);
+        let file = file_name(generation);
+        let truncated = tail.truncated.get_or_insert(Truncated { file, offset: 0, dropped: 0, why });
+        truncated.dropped = truncated.dropped.saturating_add(dropped);
+        Ok(())
     }
-    if window::scan(&mut window, (database, generation), 0, |_, _| true)?.is_none() {
-        return Ok(());
-    }
-    let dropped = window.zeros_at_end(0)?;
-    let why = format!("{}: expected {}, found {}", flaw.what, flaw.expected, flaw.found);
-    let file = file_name(generation);
-    let truncated = tail.truncated.get_or_insert(Truncated { file, offset: 0, dropped: 0, why });
-    truncated.dropped = truncated.dropped.saturating_add(dropped);
-    Ok(())
 }
 
 pub(super) fn promised(flaw: Flaw, generation: u64, offset: u64, witness: &Witness) -> Error {

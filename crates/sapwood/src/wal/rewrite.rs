@@ -13,12 +13,12 @@
 //!    that only it had.
 //! 3. Until the rename the file is as it was. What a kill leaves of a copy counts for nothing, and is removed.
 
-use super::chain::{Link, Stop, read_header};
+use super::chain::{Link, Stop};
 use super::file_name;
+use super::log_files::LogFiles;
 use super::reader::{Span, Tail};
 use super::record::Flaw;
 use super::walker::{Found, Walker};
-use super::window;
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
 use crate::source::{FileSource, Source};
@@ -76,7 +76,8 @@ fn replace_by_copy(volume: &dyn Volume, database: DatabaseId, span: &Span) -> Re
 }
 
 fn copy_to(volume: &dyn Volume, database: DatabaseId, span: &Span, copy: FileId, name: &str) -> Result<()> {
-    let original = window::open(volume, span.generation)?;
+    let files = LogFiles::new(volume, database);
+    let original = files.open(span.generation)?;
     let mut bytes = AlignedBuffer::new(span.len.min(WINDOW_LEN) as usize);
     let mut at = 0;
     while at < span.len {
@@ -86,13 +87,13 @@ fn copy_to(volume: &dyn Volume, database: DatabaseId, span: &Span, copy: FileId,
         at += bytes.len() as u64;
     }
     volume.sync(copy).map_err(Error::undecided)?;
-    check(FileSource::open(volume, name)?, database, span, &volume.describe())
+    check(FileSource::open(volume, name)?, files, span)
 }
 
 /// Checks that the copy holds what replay has found.
-fn check(copy: FileSource<'_>, database: DatabaseId, span: &Span, volume: &str) -> Result<()> {
+fn check(copy: FileSource<'_>, files: LogFiles<'_>, span: &Span) -> Result<()> {
     let name = file_name(span.generation);
-    let header = read_header(&copy, database, span.generation, volume)?.map_err(|flaw| flaw.at(&name, 0))?;
+    let header = files.header(&copy, span.generation)?.map_err(|flaw| flaw.at(&name, 0))?;
     if header.base != span.base {
         return Err(Flaw::new("the log file's base", span.base, header.base).at(name, 0));
     }

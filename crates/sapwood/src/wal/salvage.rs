@@ -6,10 +6,9 @@
 //!    file's header.
 //! 3. Memory: one window ([`crate::source`]), and one record.
 
-use super::chain::read_header;
-use super::reader::{list, replay};
+use super::log_files::{Generations, LogFiles, list, missing_file};
 use super::record::{HEAD_LEN, HEADER_LEN, Header, RecordHeader, RecordPosition};
-use super::window::{missing_file, open_if_there, scan};
+use super::window::scan;
 use super::{Record, file_name};
 use crate::database_id::DatabaseId;
 use crate::encryption::Encryption;
@@ -35,30 +34,60 @@ pub(crate) enum Salvage<'r> {
     Behind(&'r Record),
 }
 
-/// Reads the generations from `low` on, of which there were some up to `high`. Errors of `take` end it.
-pub(crate) fn salvage(
-    volume: &dyn Volume,
-    of: (DatabaseId, &Encryption),
-    (low, high): (u64, u64),
-    take: &mut dyn FnMut(Salvage<'_>) -> Result<()>,
-) -> Result<SalvagedLog> {
-    match replay(volume, of, low, high, &mut |_| Ok(())) {
-        Ok(tail) => {
-            replay(volume, of, low, high, &mut |record| take(Salvage::Next(&record)))?;
-            let dropped = tail.truncated.map_or(0, |truncated| truncated.dropped);
-            Ok(SalvagedLog { damage: None, dropped })
-        }
-        Err(error @ (Error::NewerFormat { .. } | Error::OlderFormat { .. })) => Err(error),
-        Err(error) => {
-            let (database, encryption) = of;
-            let generations = generations(volume, database, low, high)?;
-            let mut reading = Reading { volume, database, encryption, next: None, damage: None };
-            for generation in &generations {
-                reading.generation(generation, take)?;
+impl LogFiles<'_> {
+    /// Reads what is left of these generations. Errors of `take` end it.
+    pub fn salvage(
+        self,
+        encryption: &Encryption,
+        generations: Generations,
+        take: &mut dyn FnMut(Salvage<'_>) -> Result<()>,
+    ) -> Result<SalvagedLog> {
+        match self.replay(encryption, generations, &mut |_| Ok(())) {
+            Ok(tail) => {
+                self.replay(encryption, generations, &mut |record| take(Salvage::Next(&record)))?;
+                let dropped = tail.truncated.map_or(0, |truncated| truncated.dropped);
+                Ok(SalvagedLog { damage: None, dropped })
             }
-            // A replay also refuses a log whose records are all there, but promise more.
-            Ok(SalvagedLog { damage: reading.damage.or(Some(error)), dropped: 0 })
+            Err(error @ (Error::NewerFormat { .. } | Error::OlderFormat { .. })) => Err(error),
+            Err(error) => {
+                let mut reading = Reading { files: self, encryption, next: None, damage: None };
+                for found in &self.found(generations)? {
+                    reading.generation(found, take)?;
+                }
+                // A replay also refuses a log whose records are all there, but promise more.
+                Ok(SalvagedLog { damage: reading.damage.or(Some(error)), dropped: 0 })
+            }
         }
+    }
+
+    /// The generations that count, oldest first: those that sound headers do not declare void.
+    fn found(self, Generations { low, high }: Generations) -> Result<Vec<Found>> {
+        let mut numbers = list(self.volume)?;
+        numbers.retain(|number| *number >= low);
+        let on_disk = numbers.clone();
+        // A damaged number of generations would be no reason to look for all of them.
+        let newest = numbers.last().copied().unwrap_or(low);
+        numbers.extend((low..=high.min(newest.saturating_add(1))).filter(|number| !on_disk.contains(number)));
+        numbers.sort_unstable();
+        let mut found: Vec<Found> = Vec::new();
+        // The generation that the one behind it continues, and how far.
+        let mut continued: Option<(u64, u64)> = None;
+        for number in numbers.into_iter().rev() {
+            if continued.is_some_and(|(previous, _)| previous < number) {
+                continue;
+            }
+            let stop = continued.filter(|(previous, _)| *previous == number).map(|(_, len)| len);
+            let header = self.sound_header(number);
+            continued = header.map(|header| (header.previous_generation, header.previous_len));
+            found.push(Found { number, stop, is_there: on_disk.contains(&number) });
+        }
+        found.reverse();
+        Ok(found)
+    }
+
+    fn sound_header(self, generation: u64) -> Option<Header> {
+        let source = self.open_if_there(generation).ok()??;
+        self.header(&source, generation).ok()?.ok()
     }
 }
 
@@ -69,39 +98,9 @@ struct Found {
     is_there: bool,
 }
 
-/// The generations that count, oldest first: those that sound headers do not declare void.
-fn generations(volume: &dyn Volume, database: DatabaseId, low: u64, high: u64) -> Result<Vec<Found>> {
-    let mut numbers = list(volume)?;
-    numbers.retain(|number| *number >= low);
-    let on_disk = numbers.clone();
-    // A damaged number of generations would be no reason to look for all of them.
-    let newest = numbers.last().copied().unwrap_or(low);
-    numbers.extend((low..=high.min(newest.saturating_add(1))).filter(|number| !on_disk.contains(number)));
-    numbers.sort_unstable();
-    let mut found: Vec<Found> = Vec::new();
-    // The generation that the one behind it continues, and how far.
-    let mut continued: Option<(u64, u64)> = None;
-    for number in numbers.into_iter().rev() {
-        if continued.is_some_and(|(previous, _)| previous < number) {
-            continue;
-        }
-        let stop = continued.filter(|(previous, _)| *previous == number).map(|(_, len)| len);
-        let header = header(volume, database, number);
-        continued = header.map(|header| (header.previous_generation, header.previous_len));
-        found.push(Found { number, stop, is_there: on_disk.contains(&number) });
-    }
-    found.reverse();
-    Ok(found)
-}
-
-fn header(volume: &dyn Volume, database: DatabaseId, generation: u64) -> Option<Header> {
-    let source = open_if_there(volume, generation).ok()??;
-    read_header(&source, database, generation, "").ok()?.ok()
-}
-
 /// The database that a log file belongs to, if its header can be read.
 pub(crate) fn database_of(volume: &dyn Volume, generation: u64) -> Option<DatabaseId> {
-    let source = open_if_there(volume, generation).ok()??;
+    let source = FileSource::open(volume, &file_name(generation)).ok()?;
     let mut bytes = [0; HEADER_LEN];
     if source.len() < HEADER_LEN as u64 || source.read_at(0, &mut bytes).is_err() {
         return None;
@@ -110,8 +109,7 @@ pub(crate) fn database_of(volume: &dyn Volume, generation: u64) -> Option<Databa
 }
 
 struct Reading<'v> {
-    volume: &'v dyn Volume,
-    database: DatabaseId,
+    files: LogFiles<'v>,
     encryption: &'v Encryption,
     /// The sequence number that comes next, once it is known.
     next: Option<SeqNo>,
@@ -124,7 +122,7 @@ impl Reading<'_> {
             self.damage.get_or_insert_with(|| missing_file(found.number));
             return Ok(());
         }
-        let Some(source) = open_if_there(self.volume, found.number)? else { return Ok(()) };
+        let Some(source) = self.files.open_if_there(found.number)? else { return Ok(()) };
         let mut window = Window::of_damaged(source);
         let mut at = HEADER_LEN as u64;
         if self.damage.is_none() {
@@ -170,7 +168,7 @@ impl Reading<'_> {
         at: u64,
     ) -> Result<(Record, u64)> {
         let name = file_name(found.number);
-        let place = RecordPosition { database: self.database, generation: found.number, offset: at };
+        let place = RecordPosition { database: self.files.database, generation: found.number, offset: at };
         let head = RecordHeader::decode(window.get(at, HEAD_LEN)?, &place);
         let head = head.map_err(|flaw| flaw.at(&*name, at))?;
         let end = found.stop.unwrap_or(u64::MAX).min(window.source.len());
@@ -201,7 +199,7 @@ impl Reading<'_> {
         mut at: u64,
         take: &mut dyn FnMut(Salvage<'_>) -> Result<()>,
     ) -> Result<()> {
-        let of = (self.database, found.number);
+        let of = (self.files.database, found.number);
         while let Some((offset, head)) = scan(window, of, at, |_, _| true)? {
             at = offset + 1;
             if found.stop.is_some_and(|stop| offset >= stop) {
@@ -214,7 +212,8 @@ impl Reading<'_> {
             let Ok(body) = window.copy(body_at, head.len as usize) else { continue };
             if head.check_body(&body).is_ok() {
                 at = offset + head.record_len();
-                let place = RecordPosition { database: self.database, generation: found.number, offset };
+                let place =
+                    RecordPosition { database: self.files.database, generation: found.number, offset };
                 let Ok(record) = head.decrypt(self.encryption, &place, body) else { continue };
                 take(Salvage::Behind(&record))?;
             }
@@ -268,7 +267,9 @@ mod tests {
             }
             Ok(())
         };
-        let salvaged = salvage(&volume, (DATABASE, &Encryption::NONE), (1, 3), &mut take).expect("reads");
+        let generations = Generations { low: 1, high: 3 };
+        let files = LogFiles::new(&volume, DATABASE);
+        let salvaged = files.salvage(&Encryption::NONE, generations, &mut take).expect("reads");
         assert!(salvaged.damage.is_some_and(|damage| damage.to_string().contains("wal-0000000003")));
         assert_eq!((next, behind), (vec![b"a".to_vec(), b"b".to_vec(), b"c".to_vec()], vec![b"d".to_vec()]));
     }

@@ -8,11 +8,12 @@
 //! 3. The writer waits for nothing that is read here. A file that is being read may be removed meanwhile.
 //! 4. Memory: one window ([`crate::source`]) while there is something to read.
 
-use super::chain::{Link, Stop, chain_until};
+use super::chain::{Link, Stop};
+use super::log_files::{LogFiles, missing_file};
 use super::record::{Flaw, HEADER_LEN};
 use super::walker::{Follow, Found, Walker};
 use super::writer::WalWriter;
-use super::{Record, file_name, window};
+use super::{Record, file_name};
 use crate::database_id::DatabaseId;
 use crate::encryption::Encryption;
 use crate::error::{Error, Result};
@@ -146,13 +147,8 @@ impl LogSince {
     /// Finds the files that have what comes next. `None`: it can be read.
     fn begin(&mut self, end: &DurableEnd) -> Result<Option<Since>> {
         let next_seq = self.next_seq;
-        let (links, is_whole) = chain_until(
-            &*self.volume,
-            window::open_if_there,
-            end.database,
-            (end.generation, Some(end.len)),
-            &|header| header.first_seq <= next_seq,
-        )?;
+        let (links, is_whole) = LogFiles::new(&*self.volume, end.database)
+            .chain_until((end.generation, Some(end.len)), &|header| header.first_seq <= next_seq)?;
         self.links = links.into();
         let Some(first) = self.links.pop_front() else { return Ok(Some(Since::Gone { from: next_seq })) };
         if !is_whole || first.header.first_seq > next_seq {
@@ -190,8 +186,8 @@ impl LogSince {
 /// The first operation behind which everything is there, of the log up to `end`.
 pub(crate) fn oldest(volume: &dyn Volume, end: &DurableEnd) -> Result<SeqNo> {
     let newest = (end.generation, Some(end.len));
-    let (links, _) = chain_until(volume, window::open_if_there, end.database, newest, &|_| false)?;
-    let first = links.first().ok_or_else(|| window::missing_file(end.generation))?;
+    let (links, _) = LogFiles::new(volume, end.database).chain_until(newest, &|_| false)?;
+    let first = links.first().ok_or_else(|| missing_file(end.generation))?;
     Ok(first.header.first_seq - 1)
 }
 

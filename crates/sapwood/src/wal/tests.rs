@@ -10,7 +10,7 @@ mod unbegun;
 use crate::database_id::DatabaseId;
 use crate::encryption::Encryption;
 use crate::error::Result;
-use crate::wal::{Record, Tail, WalWriter, replay};
+use crate::wal::{Generations, LogFiles, Record, Tail, WalWriter};
 use psync::Simulated;
 use std::sync::Arc;
 
@@ -23,10 +23,14 @@ fn begin(volume: &Simulated) -> WalWriter {
 /// All records from generation `low` on, where the manifest knows of those up to `high`.
 fn read(volume: &Simulated, low: u64, high: u64) -> Result<(Vec<Record>, Tail)> {
     let mut records = Vec::new();
-    let tail = replay(volume, (DATABASE, &Encryption::NONE), low, high, &mut |record| {
-        records.push(record);
-        Ok(())
-    })?;
+    let tail = LogFiles::new(volume, DATABASE).replay(
+        &Encryption::NONE,
+        Generations { low, high },
+        &mut |record| {
+            records.push(record);
+            Ok(())
+        },
+    )?;
     assert_eq!(tail.records, records.len() as u64);
     Ok((records, tail))
 }

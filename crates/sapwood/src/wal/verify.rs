@@ -7,9 +7,9 @@
 //! 2. It is read from the device where direct I/O is available: after a failed sync the page cache shows what the
 //!    device may not have.
 
-use super::chain::{Link, Stop, chain};
+use super::chain::{Link, Stop};
+use super::log_files::LogFiles;
 use super::walker::{Follow, Found, Walker};
-use super::window;
 use super::writer::WalWriter;
 use super::{Record, file_name};
 use crate::database_id::DatabaseId;
@@ -64,9 +64,7 @@ impl KeptLog {
     /// The damage, at most one per file ([`Error::Damaged`] if there is more than one, or a file beside it that cannot be read), or an error
     /// of the device.
     pub fn verify(&self, each: &mut dyn FnMut(&Record) -> Result<()>) -> Result<()> {
-        let volume = &*self.volume;
-        let links =
-            chain(volume, window::open_direct, self.database, self.low, self.generation, Some(self.len))?;
+        let links = self.files().chain(self.low, (self.generation, Some(self.len)))?;
         let mut found = Findings::new(usize::MAX);
         let mut follow = None;
         for link in &links {
@@ -82,6 +80,10 @@ impl KeptLog {
         }
     }
 
+    fn files(&self) -> LogFiles<'_> {
+        LogFiles::new(&*self.volume, self.database).direct()
+    }
+
     /// Returns what the next file must follow on; `None` if this one is damaged.
     fn verify_file(
         &self,
@@ -90,7 +92,6 @@ impl KeptLog {
         found: &mut Findings,
         each: &mut dyn FnMut(&Record) -> Result<()>,
     ) -> Result<Option<Follow>> {
-        let volume = &*self.volume;
         let follow = match link.follow(follow) {
             Ok(follow) => follow,
             Err(flaw) => {
@@ -98,7 +99,7 @@ impl KeptLog {
                 link.follow(None)?
             }
         };
-        let source = window::open_direct(volume, link.header.generation)?;
+        let source = self.files().open(link.header.generation)?;
         // What lies behind it, as zeros written ahead, may be cut off meanwhile.
         let source = match link.stop {
             Stop::At(len) => source.up_to(len),

@@ -16,9 +16,9 @@
 
 use super::closed_syncs::ClosedSyncs;
 use super::generation::{Generation, create_file, next_generation};
+use super::log_files::list;
 use super::mmap_appender::{MmapAppender, Sizes};
 use super::pending::{Heading, Pending};
-use super::reader::list;
 use super::record::{BODY_LEN_MAX, Flaw, HEAD_LEN, HEADER_LEN, Header, Lsn, TIME_LEN};
 use super::rewrite::rewrite_unsynced;
 use super::times::Times;

@@ -17,7 +17,7 @@ use crate::operation::{
     KeyRange, KeyspaceId, Operation, Operations, SeqNo, put_insert, put_remove, put_remove_range,
 };
 use crate::version::Version;
-use crate::wal::{self, Record, Salvage, Tail, WalWriter};
+use crate::wal::{self, Generations, Record, Salvage, Tail, WalWriter};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -173,8 +173,8 @@ impl<'a> CopyLog<'a> {
     }
 
     /// Generations of the new log.
-    pub fn generations(&self) -> [u64; 2] {
-        [1, self.writer.as_ref().map_or(0, WalWriter::generation)]
+    pub fn generations(&self) -> Generations {
+        Generations { low: 1, high: self.writer.as_ref().map_or(0, WalWriter::generation) }
     }
 
     /// Removes a record at the end of the log.

@@ -11,7 +11,7 @@ use crate::db::snapshot::Snapshot;
 use crate::error::Result;
 use crate::operation::{KeyspaceId, Operation, OperationRef, Operations};
 use crate::version::Version;
-use crate::wal;
+use crate::wal::{Generations, LogFiles};
 use psync::Volume;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ pub(super) fn replay_large(
     engine: &Engine,
     volume: &dyn Volume,
     database: DatabaseId,
-    [low, high]: [u64; 2],
+    generations: Generations,
 ) -> Result<()> {
     let state = engine.state.load_full();
     let trees = state.version.trees.iter();
     let chunks: BTreeSet<_> = trees.filter_map(|(_, tree)| tree.chunks).collect();
-    wal::replay(volume, (database, &engine.encryption), low, high, &mut |record| {
+    LogFiles::new(volume, database).replay(&engine.encryption, generations, &mut |record| {
         let needed = Operations::new(&record.body).flatten().filter_map(|operation| {
             if chunks.contains(&operation.keyspace()) {
                 Some(operation)

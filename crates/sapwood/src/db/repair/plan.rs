@@ -17,8 +17,7 @@ use crate::version::current::{Current, FORMAT};
 use crate::version::edit::NAME_LEN_MAX;
 use crate::version::manifest::{self, Salvaged};
 use crate::version::{Tree, Version};
-use crate::wal;
-use crate::wal::Salvage;
+use crate::wal::{self, Generations, LogFiles, Salvage};
 use psync::Volume;
 use std::sync::Arc;
 
@@ -39,7 +38,7 @@ pub(super) struct Plan {
     pub unfinished: u64,
     pub damage: Vec<Error>,
     /// The log generations to read.
-    pub generations: (u64, u64),
+    pub generations: Generations,
 }
 
 impl Plan {
@@ -137,7 +136,7 @@ impl Plan {
         let mut plan = Self {
             current,
             encryption,
-            generations: (version.wal_low, version.wal_high),
+            generations: Generations { low: version.wal_low, high: version.wal_high },
             version,
             whole_to,
             is_known: is_whole,
@@ -155,7 +154,7 @@ impl Plan {
         if !plan.is_known
             && let (Some(oldest), Some(newest)) = (oldest, newest)
         {
-            plan.generations = (plan.generations.0.max(*oldest), *newest);
+            plan.generations = Generations { low: plan.generations.low.max(*oldest), high: *newest };
         }
         Ok(plan)
     }
@@ -170,9 +169,9 @@ impl Plan {
             }
             Ok(())
         };
-        let (low, high) = self.generations;
-        wal::salvage(volume, (self.current.database, &self.encryption), (low, high), &mut take)?;
-        let has_low = volume.list()?.iter().any(|entry| entry.name == wal::file_name(low));
+        let files = LogFiles::new(volume, self.current.database);
+        files.salvage(&self.encryption, self.generations, &mut take)?;
+        let has_low = volume.list()?.iter().any(|entry| entry.name == wal::file_name(self.generations.low));
         Ok(first.map_or(has_low, |first| first <= flushed + 1))
     }
 }

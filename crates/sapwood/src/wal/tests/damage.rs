@@ -7,10 +7,11 @@ use crate::error::{Error, Result};
 use crate::operation::SeqNo;
 use crate::source::WINDOW_LEN;
 use crate::wal::chain::{Link, Stop, read_header};
-use crate::wal::reader::{list, promised};
+use crate::wal::log_files::list;
+use crate::wal::reader::promised;
 use crate::wal::record::*;
 use crate::wal::walker::{Found, Walker};
-use crate::wal::{Record, Tail, WalWriter, file_name, replay};
+use crate::wal::{Generations, LogFiles, Record, Tail, WalWriter, file_name};
 use proptest::prelude::*;
 use psync::{Fault, Filter, OperationKind, Repeat, Simulated};
 use std::sync::Arc;
@@ -119,7 +120,11 @@ fn a_missing_exchanged_foreign_or_unknown_file_is_named() {
     assert_corrupt(read(&volume, 1, 3), (2, 0), "exchanged");
 
     let (volume, _, _) = three_generations();
-    let other = replay(&volume, (DatabaseId([1; 16]), &Encryption::NONE), 1, 3, &mut |_| Ok(()));
+    let other = LogFiles::new(&volume, DatabaseId([1; 16])).replay(
+        &Encryption::NONE,
+        Generations { low: 1, high: 3 },
+        &mut |_| Ok(()),
+    );
     assert!(matches!(other, Err(Error::Corrupt { what, .. }) if what.contains("another database")));
     // Without a file the manifest's numbers are wrong as well.
     assert_corrupt(read(&volume, 1, 4), (4, 0), "beyond");
@@ -338,13 +343,13 @@ proptest! {
     }
 }
 
-/// All valid records of one file's bytes, and the length of its valid part: what [`replay`] does with a single file.
+/// All valid records of one file's bytes, and the length of its valid part: what [`LogFiles::replay`] does with a single file.
 ///
 /// # Errors
-/// As [`replay`].
+/// As [`LogFiles::replay`].
 #[cfg(test)]
 pub(crate) fn decode_all(bytes: &[u8], database: DatabaseId, generation: u64) -> Result<(Vec<Record>, u64)> {
-    let header = match read_header(&bytes, database, generation, "memory")? {
+    let header = match read_header(&bytes, database, generation, &|| "memory".to_owned())? {
         Ok(header) => header,
         Err(flaw) => return Err(flaw.at(file_name(generation), 0)),
     };

@@ -4,9 +4,9 @@ use super::edit_file;
 use super::{DATABASE, begin};
 use crate::encryption::Encryption;
 use crate::error::{Error, Result};
-use crate::wal::reader::list;
+use crate::wal::log_files::list;
 use crate::wal::record::*;
-use crate::wal::{Record, Tail, WalWriter, file_name, replay, rewrite_unsynced};
+use crate::wal::{Generations, LogFiles, Record, Tail, WalWriter, file_name, rewrite_unsynced};
 use bytes::Bytes;
 use psync::{Device, Fault, Filter, OperationKind, Repeat, Simulated, Volume};
 use std::sync::Arc;
@@ -17,7 +17,9 @@ fn read(volume: &Simulated, high: u64) -> (Vec<Bytes>, Tail) {
         bodies.push(record.body);
         Ok(())
     };
-    let tail = replay(volume, (DATABASE, &Encryption::NONE), 1, high, &mut apply).unwrap();
+    let tail = LogFiles::new(volume, DATABASE)
+        .replay(&Encryption::NONE, Generations { low: 1, high }, &mut apply)
+        .unwrap();
     (bodies, tail)
 }
 

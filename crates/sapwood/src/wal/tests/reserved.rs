@@ -5,10 +5,10 @@ use super::DATABASE;
 use super::edit_file;
 use crate::encryption::Encryption;
 use crate::error::{Error, Result};
-use crate::wal::reader::list;
+use crate::wal::log_files::list;
 use crate::wal::record::{HEAD_LEN, HEADER_LEN};
 use crate::wal::zeroing::Steps;
-use crate::wal::{Record, Tail, WalWriter, file_name, replay};
+use crate::wal::{Generations, LogFiles, Record, Tail, WalWriter, file_name};
 use bytes::Bytes;
 use psync::{Device, Fault, Filter, OperationKind, Repeat, Simulated, Volume};
 use std::sync::Arc;
@@ -27,7 +27,11 @@ fn read(volume: &Simulated, high: u64) -> Result<(Vec<Bytes>, Tail)> {
         bodies.push(record.body);
         Ok(())
     };
-    let tail = replay(volume, (DATABASE, &Encryption::NONE), 1, high, &mut apply)?;
+    let tail = LogFiles::new(volume, DATABASE).replay(
+        &Encryption::NONE,
+        Generations { low: 1, high },
+        &mut apply,
+    )?;
     Ok((bodies, tail))
 }
 
@@ -393,17 +397,16 @@ fn a_power_loss_at_every_operation_loses_nothing_durable() {
             let Some(&newest) = on_disk.last() else { continue };
             let low = if made >= 37 { 2 } else { 1 };
             let mut records = Vec::new();
-            let tail = replay(
-                &found,
-                (DATABASE, &Encryption::NONE),
-                low,
-                newest.saturating_sub(1).max(low - 1),
-                &mut |record| {
-                    records.push(record);
-                    Ok(())
-                },
-            )
-            .unwrap_or_else(|error| panic!("{story}: {error}"));
+            let tail = LogFiles::new(&found, DATABASE)
+                .replay(
+                    &Encryption::NONE,
+                    Generations { low: low, high: newest.saturating_sub(1).max(low - 1) },
+                    &mut |record| {
+                        records.push(record);
+                        Ok(())
+                    },
+                )
+                .unwrap_or_else(|error| panic!("{story}: {error}"));
             let first = if low == 2 { 12 } else { 1 };
             for (seq, record) in (first..).zip(&records) {
                 assert_eq!(record.first_seq, seq, "{story}");

@@ -4,9 +4,10 @@
 use super::DATABASE;
 use crate::encryption::Encryption;
 use crate::error::{Error, Result};
+use crate::wal::log_files::list;
 use crate::wal::mmap_appender::Sizes;
 use crate::wal::zeroing::Steps;
-use crate::wal::{Record, Tail, WalWriter, file_name, replay};
+use crate::wal::{Generations, LogFiles, Record, Tail, WalWriter, file_name};
 use bytes::Bytes;
 use psync::{Access, Device, Disk, DiskOptions, Fault, Filter, OperationKind, Repeat, Simulated, Volume};
 use std::sync::Arc;
@@ -25,7 +26,8 @@ fn read(volume: &dyn Volume, low: u64, high: u64) -> Result<(Vec<Record>, Tail)>
         records.push(record);
         Ok(())
     };
-    let tail = replay(volume, (DATABASE, &Encryption::NONE), low, high, &mut apply)?;
+    let tail =
+        LogFiles::new(volume, DATABASE).replay(&Encryption::NONE, Generations { low, high }, &mut apply)?;
     Ok((records, tail))
 }
 
@@ -313,7 +315,7 @@ fn a_death_at_every_operation_loses_nothing_promised() {
                 [(volume.crash(), answered), (volume.power_loss(seed * 1000 + nth), durable)]
             {
                 let story = format!("WAL_SEED={seed}, operation {nth}, {promised} promised");
-                let Some(newest) = crate::wal::reader::list(&found).unwrap().last().copied() else {
+                let Some(newest) = list(&found).unwrap().last().copied() else {
                     continue;
                 };
                 let (records, tail) = read(&found, 1, newest.saturating_sub(1))

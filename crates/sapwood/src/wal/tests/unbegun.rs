@@ -2,10 +2,9 @@
 
 use super::{DATABASE, begin, read};
 use crate::error::Error;
-use crate::wal::chain::read_header;
 use crate::wal::reader::Tail;
 use crate::wal::record::HEADER_LEN;
-use crate::wal::{Record, WalWriter, file_name, window};
+use crate::wal::{LogFiles, Record, WalWriter, file_name};
 use bytes::Bytes;
 use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
 use std::sync::Arc;
@@ -33,8 +32,8 @@ fn assert_follow(first: u64, records: &[Record], promised: usize, story: &str) {
 }
 
 fn is_broken(volume: &Simulated, generation: u64) -> bool {
-    let Ok(source) = window::open(volume, generation) else { return false };
-    read_header(&source, DATABASE, generation, "").unwrap().is_err()
+    let Ok(source) = LogFiles::new(volume, DATABASE).open(generation) else { return false };
+    LogFiles::new(volume, DATABASE).header(&source, generation).unwrap().is_err()
 }
 
 /// Records 1 to 3, and 4 to 29 in a generation that is not begun; none was promised. With every other seed they are stored to a mapped part of the file.
