@@ -7,7 +7,8 @@
 
 use crate::error::{Error, Result};
 use bytes::Bytes;
-use psync::{Access, AlignedBuffer, FileId, Read, Volume};
+use psync::{Access, AlignedBuffer, Device, FileId, Read, Volume};
+use std::ops::Deref;
 
 /// Bytes read at a time: enough for a device's full speed, and little memory.
 pub(crate) const WINDOW_LEN: usize = 1 << 20;
@@ -35,13 +36,13 @@ pub(crate) trait Source {
 }
 
 /// A file that is opened and closed elsewhere, up to a length.
-pub(crate) struct OpenFile<'a> {
-    pub volume: &'a dyn Volume,
+pub(crate) struct OpenFile<V> {
+    pub volume: V,
     pub file: FileId,
     pub len: u64,
 }
 
-impl Source for OpenFile<'_> {
+impl<V: Deref<Target: Volume>> Source for OpenFile<V> {
     fn len(&self) -> u64 {
         self.len
     }
@@ -54,30 +55,33 @@ impl Source for OpenFile<'_> {
     }
 }
 
-/// An open file, closed when dropped.
-pub(crate) struct FileSource<'a> {
-    file: OpenFile<'a>,
+/// An open file, closed when dropped, of a volume that is borrowed or shared.
+pub(crate) struct OwnedFile<V: Deref<Target: Volume>> {
+    file: OpenFile<V>,
     /// What offsets and lengths of reads must be multiples of. 1: the page cache is read.
     alignment: u64,
 }
 
-impl<'a> FileSource<'a> {
-    pub fn open(volume: &'a dyn Volume, name: &str) -> psync::Result<Self> {
+/// The same, of a volume that is borrowed.
+pub(crate) type FileSource<'a> = OwnedFile<&'a dyn Volume>;
+
+impl<V: Deref<Target: Volume>> OwnedFile<V> {
+    pub fn open(volume: V, name: &str) -> psync::Result<Self> {
         Self::open_with(volume, name, Access::default(), 1)
     }
 
     /// Reads from the device, where direct I/O is available. After a failed sync the page cache shows what the
     /// device may not have.
-    pub fn open_direct(volume: &'a dyn Volume, name: &str) -> psync::Result<Self> {
+    pub fn open_direct(volume: V, name: &str) -> psync::Result<Self> {
         let limits = volume.limits();
         let alignment = if limits.direct { limits.alignment as u64 } else { 1 };
         Self::open_with(volume, name, Access { direct: true, ..Access::default() }, alignment)
     }
 
-    fn open_with(volume: &'a dyn Volume, name: &str, access: Access, alignment: u64) -> psync::Result<Self> {
-        let file = OpenFile { volume, file: volume.open(name, access)?, len: 0 };
-        let mut source = Self { file, alignment };
-        source.file.len = volume.len(source.file.file)?;
+    fn open_with(volume: V, name: &str, access: Access, alignment: u64) -> psync::Result<Self> {
+        let file = volume.open(name, access)?;
+        let mut source = Self { file: OpenFile { volume, file, len: 0 }, alignment };
+        source.file.len = source.file.volume.len(file)?;
         Ok(source)
     }
 
@@ -104,7 +108,7 @@ impl<'a> FileSource<'a> {
     }
 }
 
-impl Source for FileSource<'_> {
+impl<V: Deref<Target: Volume>> Source for OwnedFile<V> {
     fn len(&self) -> u64 {
         self.file.len()
     }
@@ -117,7 +121,7 @@ impl Source for FileSource<'_> {
     }
 }
 
-impl Drop for FileSource<'_> {
+impl<V: Deref<Target: Volume>> Drop for OwnedFile<V> {
     fn drop(&mut self) {
         // Nothing was written through this handle, so nothing can be lost.
         let _ = self.file.volume.close(self.file.file);

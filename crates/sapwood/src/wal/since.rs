@@ -16,10 +16,10 @@ use super::writer::WalWriter;
 use super::{Record, file_name};
 use crate::database_id::DatabaseId;
 use crate::encryption::Encryption;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::operation::SeqNo;
-use crate::source::Source;
-use psync::{Access, FileId, Read, Volume};
+use crate::source::{OwnedFile, Source};
+use psync::Volume;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ pub(crate) struct LogSince {
     volume: Arc<dyn Volume>,
     encryption: Encryption,
     next_seq: SeqNo,
-    walker: Option<Walker<OpenLog>>,
+    walker: Option<Walker<OwnedFile<Arc<dyn Volume>>>>,
     /// The files after the walker's.
     links: VecDeque<Link>,
     /// Where the last walk ended.
@@ -172,9 +172,21 @@ impl LogSince {
             Some(follow) if is_begun => follow,
             follow => link.follow(follow)?,
         };
-        let Some(source) = OpenLog::open(&self.volume, link)? else {
-            self.links.clear();
-            return Ok(());
+        let name = file_name(link.header.generation);
+        let source = match OwnedFile::open(Arc::clone(&self.volume), &name) {
+            Err(psync::Error::NotFound { .. }) => {
+                self.links.clear();
+                return Ok(());
+            }
+            opened => opened?,
+        };
+        let source = match (link.stop, source.len()) {
+            (Stop::At(stop), len) if stop > len => {
+                let flaw = Flaw::new("the log file ends too early", format!("{stop} bytes"), len);
+                return Err(flaw.at(name, len));
+            }
+            (Stop::At(stop), _) => source.up_to(stop),
+            (Stop::EndOfFile, _) => source,
         };
         let mut walker = Walker::new(source, link, follow);
         walker.at = offset;
@@ -189,54 +201,4 @@ pub(crate) fn oldest(volume: &dyn Volume, end: &DurableEnd) -> Result<SeqNo> {
     let (links, _) = LogFiles::new(volume, end.database).chain_until(newest, &|_| false)?;
     let first = links.first().ok_or_else(|| missing_file(end.generation))?;
     Ok(first.header.first_seq - 1)
-}
-
-/// A file that stays open, up to where it counts; closed when dropped.
-struct OpenLog {
-    volume: Arc<dyn Volume>,
-    file: FileId,
-    len: u64,
-}
-
-impl OpenLog {
-    /// `None` if there is no such file.
-    fn open(volume: &Arc<dyn Volume>, link: &Link) -> Result<Option<Self>> {
-        let name = file_name(link.header.generation);
-        let file = match volume.open(&name, Access::default()) {
-            Err(psync::Error::NotFound { .. }) => return Ok(None),
-            opened => opened?,
-        };
-        let mut open = Self { volume: Arc::clone(volume), file, len: 0 };
-        let len = volume.len(file)?;
-        open.len = match link.stop {
-            Stop::At(stop) if stop > len => {
-                return Err(
-                    Flaw::new("the log file ends too early", format!("{stop} bytes"), len).at(name, len)
-                );
-            }
-            Stop::At(stop) => stop,
-            Stop::EndOfFile => len,
-        };
-        Ok(Some(open))
-    }
-}
-
-impl Source for OpenLog {
-    fn len(&self) -> u64 {
-        self.len
-    }
-
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        if buffer.is_empty() {
-            return Ok(());
-        }
-        self.volume.read(&mut [Read { file: self.file, offset, buffer }]).map_err(Error::from)
-    }
-}
-
-impl Drop for OpenLog {
-    fn drop(&mut self) {
-        // Nothing was written through this handle, so nothing can be lost.
-        let _ = self.volume.close(self.file);
-    }
 }

@@ -400,7 +400,7 @@ fn a_power_loss_at_every_operation_loses_nothing_durable() {
             let tail = LogFiles::new(&found, DATABASE)
                 .replay(
                     &Encryption::NONE,
-                    Generations { low: low, high: newest.saturating_sub(1).max(low - 1) },
+                    Generations { low, high: newest.saturating_sub(1).max(low - 1) },
                     &mut |record| {
                         records.push(record);
                         Ok(())
