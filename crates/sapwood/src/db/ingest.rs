@@ -112,7 +112,7 @@ impl Engine {
         // No log area may be above the leaves that change.
         let mut from = Some(first);
         while let Some(at) = from.take_if(|at| *at <= last) {
-            from = self.background.cleanser.cleanse_some(writer, keyspace, at)?;
+            from = self.cleanse_below(writer, keyspace, at)?;
         }
         let base = self.state.version();
         // A drop waits for no writer. From here on the nodes go with the tree.
@@ -127,6 +127,12 @@ impl Engine {
         self.publisher.commit_ingested(builder, None)
     }
 
+    /// Cleanses some blocks of a keyspace at and above a key. Returns where to continue.
+    fn cleanse_below(&self, writer: &mut Writer, keyspace: KeyspaceId, at: Bytes) -> Result<Option<Bytes>> {
+        let next = self.background.cleanser.cleanse_from(writer, (keyspace, at), keyspace, u64::MAX)?;
+        Ok(next.map(|(_, key)| key))
+    }
+
     /// The error within is one of the records: it does not concern other users of the database.
     fn ingest_sorted(
         &self,
@@ -139,7 +145,7 @@ impl Engine {
         // whose records behind it were removed.
         let mut from = Some(sorted.last.clone().unwrap_or_default());
         while let Some(at) = from.take() {
-            from = self.background.cleanser.cleanse_some(writer, keyspace, at)?;
+            from = self.cleanse_below(writer, keyspace, at)?;
         }
         let base = self.state.version();
         // A drop waits for no writer. From here on the nodes go with the tree.

@@ -33,14 +33,14 @@ impl Cleanser {
         let _work = self.ctx.memory.work(self.cleansing_max());
         self.ctx.or_poison(|| self.collector.expirer.tell_time())?;
         let begun = self.ctx.state.version();
-        let (time, last) = (begun.clock, begun.trees.iter().map(|(id, _)| id).max());
+        // Keyspaces that are made meanwhile are not waited for.
+        let (time, last) = (begun.clock, begun.trees.iter().map(|(id, _)| id).max().unwrap_or_default());
         drop(begun);
         let (mut next, mut most, mut unread) = (Some(KeyPosition::default()), u64::MAX, None);
-        // Keyspaces that are made meanwhile are not waited for.
-        while let Some(from) = next.take_if(|(keyspace, _)| Some(*keyspace) <= last) {
+        while let Some(from) = next.take_if(|(keyspace, _)| *keyspace <= last) {
             let mut guard = self.ctx.writer_unless_closing()?;
             let writer = guard.get()?;
-            let cleansed = self.ctx.or_poison(|| self.cleanse_next_trees(writer, from.clone(), most));
+            let cleansed = self.ctx.or_poison(|| self.cleanse_from(writer, from.clone(), last, most));
             (next, most) = match cleansed {
                 Err(error) if error.is_of_reading() && most > 1 => (Some(from), 1),
                 Err(error) if error.is_of_reading() => {
@@ -55,11 +55,13 @@ impl Cleanser {
         Ok(unread.or(expired))
     }
 
-    /// Cleanses some blocks at and above a position, of one keyspace after the other, of about `most` bytes. Returns where to continue.
-    pub fn cleanse_next_trees(
+    /// Cleanses some blocks at and above a position, of one keyspace after the other up to `last`, of about `most` bytes. Returns where to
+    /// continue.
+    pub fn cleanse_from(
         &self,
         writer: &mut Writer,
         from: KeyPosition,
+        last: KeyspaceId,
         most: u64,
     ) -> Result<Option<KeyPosition>> {
         let base = self.ctx.state.version();
@@ -67,7 +69,7 @@ impl Cleanser {
         let mut builder = VersionBuilder::begin(Arc::clone(&base), &self.ctx.pager, &mut *writer);
         let (mut has_cleansed, mut next) = (false, None);
         let mut left = Limits { bytes: budget, blocks: LOOKED_AT };
-        for (keyspace, _) in base.trees.from(from.0) {
+        for (keyspace, _) in base.trees.from(from.0).take_while(|(keyspace, _)| *keyspace <= last) {
             let view = TreeView { pager: &self.ctx.pager, version: &base, keyspace };
             let low = if keyspace == from.0 { from.1.clone() } else { Bytes::new() };
             // What is cleansed may have to be written or only to be removed.
@@ -117,27 +119,5 @@ impl Cleanser {
             }
         }
         None
-    }
-
-    /// Cleanses some blocks at and above `from`, unless there are none among many. Returns where to continue.
-    pub fn cleanse_some(
-        &self,
-        writer: &mut Writer,
-        keyspace: KeyspaceId,
-        from: Bytes,
-    ) -> Result<Option<Bytes>> {
-        let base = self.ctx.state.version();
-        let budget = self.ctx.cleansing_portion(base.live_bytes());
-        let mut builder = VersionBuilder::begin(Arc::clone(&base), &self.ctx.pager, &mut *writer);
-        let view = TreeView { pager: &self.ctx.pager, version: &base, keyspace };
-        let mut left = Limits { bytes: budget, blocks: LOOKED_AT };
-        let (blocks, next) = candidates::next(view, from, &mut left)?;
-        if !blocks.is_empty() {
-            to_leaves(view, &mut builder, blocks, self.ctx.memory.shares.node_len)?;
-            self.ctx.publisher.commit_version(builder, TreesChange::Same)?;
-            drop(base);
-            self.collector.tidy_up(writer, GcUrgency::AtRest)?;
-        }
-        Ok(next)
     }
 }

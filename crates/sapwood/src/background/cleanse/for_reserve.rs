@@ -18,6 +18,7 @@ use super::Cleanser;
 use crate::cache::prefetch_buffer::KeyPosition;
 use crate::error::Result;
 use crate::lock_order::{RankedMutex, rank};
+use crate::operation::KeyspaceId;
 use crate::storage::slots::GRANULE;
 use crate::tree_writer::WriterAtWork;
 
@@ -48,9 +49,8 @@ impl Cleanser {
             }
             let most = if is_careful { 1 } else { left };
             work.needs(self.cleansing_max());
-            let cleansed =
-                self.ctx.space.with_reserve(|| self.cleanse_next_trees(writer, from.clone(), most));
-            let next = match cleansed {
+            let cleanse = || self.cleanse_from(writer, from.clone(), KeyspaceId::LAST, most);
+            let next = match self.ctx.space.with_reserve(cleanse) {
                 Err(error) if !is_careful && (error.is_disk_full() || error.is_of_reading()) => {
                     is_careful = true;
                     continue;
