@@ -57,6 +57,36 @@ use crate::version::Tree;
 use crate::version::change_log::{Keeping, KeyspaceEvent};
 use std::sync::Arc;
 
+/// Tags of the format: the first byte of a section, in the order of the drawing.
+const WAL_LOW: u8 = 1;
+const WAL_HIGH: u8 = 2;
+const FLUSHED_SEQ: u8 = 3;
+const OPEN_SEGMENT: u8 = 4;
+const TREE: u8 = 5;
+const TREE_ESTIMATED: u8 = 12;
+const DROPPED: u8 = 13;
+const NAME: u8 = 14;
+const LAST_KEYSPACE: u8 = 15;
+const TTL: u8 = 16;
+const CLOCK: u8 = 17;
+const MERGE: u8 = 19;
+const BEGUN_FLUSH: u8 = 20;
+const DURABILITY: u8 = 21;
+const SEGMENT: u8 = 6;
+const USED: u8 = 7;
+const EXPIRING: u8 = 18;
+const COMPRESSION: u8 = 22;
+const DICTIONARY: u8 = 23;
+const LARGE: u8 = 24;
+const KEEPING: u8 = 25;
+const EVENT_WITHOUT_TIME: u8 = 26;
+const EVENT: u8 = 28;
+const OLDEST_KEY: u8 = 27;
+const SET: u8 = 8;
+const FREED: u8 = 9;
+const EMPTIED: u8 = 10;
+const RUNS: u8 = 11;
+
 /// See the module. Absent fields do not change anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Edit {
@@ -169,51 +199,57 @@ impl Edit {
     }
 
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let single = [(1, self.wal_low), (2, self.wal_high), (3, self.flushed_seq), (4, self.open_segment)];
-        for (tag, value) in single {
-            if let Some(value) = value {
-                out.push(tag);
-                put_varint(out, value);
-            }
+        let single = [
+            (WAL_LOW, self.wal_low),
+            (WAL_HIGH, self.wal_high),
+            (FLUSHED_SEQ, self.flushed_seq),
+            (OPEN_SEGMENT, self.open_segment),
+        ];
+        encode_numbers(out, single);
+        self.encode_keyspaces(out);
+        encode_numbers(out, self.begun_flushes.iter().map(|end| (BEGUN_FLUSH, Some(*end))));
+        if let Some(keeping) = &self.keeping {
+            out.push(KEEPING);
+            keeping.encode(out);
         }
+        for event in &self.events {
+            out.push(EVENT);
+            event.encode(out);
+        }
+        encode_numbers(out, [(CLOCK, self.clock), (OLDEST_KEY, self.oldest_key)]);
+        self.encode_segments(out);
+        self.encode_nodes(out);
+        self.encode_runs(out);
+    }
+
+    fn encode_keyspaces(&self, out: &mut Vec<u8>) {
         for (id, tree) in &self.trees {
-            out.push(if tree.is_estimated { 12 } else { 5 });
-            put_varint(out, u64::from(id.0));
+            begin(out, if tree.is_estimated { TREE_ESTIMATED } else { TREE }, *id);
             put_varint(out, tree.root.map_or(0, |root| root.0 + 1));
             put_varint(out, u64::from(tree.height));
             put_varint(out, tree.len);
             put_varint(out, tree.bytes);
-            put_varint(out, tree.name.len() as u64);
-            out.extend_from_slice(tree.name.as_bytes());
+            put_bytes(out, tree.name.as_bytes());
         }
         for TreeName { id, name, metadata } in &self.names {
-            out.push(14);
-            put_varint(out, u64::from(id.0));
-            for bytes in [name.as_bytes(), metadata.as_deref().unwrap_or_default()] {
-                put_varint(out, bytes.len() as u64);
-                out.extend_from_slice(bytes);
-            }
+            begin(out, NAME, *id);
+            put_bytes(out, name.as_bytes());
+            put_bytes(out, metadata.as_deref().unwrap_or_default());
         }
-        for (tag, id) in
-            self.dropped.iter().map(|id| (13, id.0)).chain(self.last_keyspace.map(|last| (15, last)))
-        {
-            out.push(tag);
-            put_varint(out, u64::from(id));
+        self.dropped.iter().for_each(|id| begin(out, DROPPED, *id));
+        if let Some(last) = self.last_keyspace {
+            begin(out, LAST_KEYSPACE, KeyspaceId(last));
         }
         for (id, DefaultTtl(ttl)) in &self.ttls {
-            out.push(16);
-            put_varint(out, u64::from(id.0));
+            begin(out, TTL, *id);
             put_varint(out, *ttl);
         }
         for (id, merging) in &self.merges {
-            out.push(19);
-            put_varint(out, u64::from(id.0));
-            put_varint(out, merging.name().len() as u64);
-            out.extend_from_slice(merging.name().as_bytes());
+            begin(out, MERGE, *id);
+            put_bytes(out, merging.name().as_bytes());
         }
         for (id, durability) in &self.durabilities {
-            out.push(21);
-            put_varint(out, u64::from(id.0));
+            begin(out, DURABILITY, *id);
             out.push(match durability {
                 Durability::None => 0,
                 Durability::Buffered => 1,
@@ -221,53 +257,32 @@ impl Edit {
             });
         }
         for (id, compression) in &self.compressions {
-            out.push(22);
-            put_varint(out, u64::from(id.0));
+            begin(out, COMPRESSION, *id);
             out.extend_from_slice(&compression.to_bytes());
         }
         for (id, chunks) in &self.larges {
-            out.push(24);
-            put_varint(out, u64::from(id.0));
+            begin(out, LARGE, *id);
             put_varint(out, u64::from(chunks.0));
         }
         for (id, dictionary) in &self.dictionaries {
-            out.push(23);
-            put_varint(out, u64::from(id.0));
-            put_varint(out, dictionary.bytes().len() as u64);
-            out.extend_from_slice(dictionary.bytes());
+            begin(out, DICTIONARY, *id);
+            put_bytes(out, dictionary.bytes());
         }
-        for end in &self.begun_flushes {
-            out.push(20);
-            put_varint(out, *end);
-        }
-        if let Some(keeping) = &self.keeping {
-            out.push(25);
-            keeping.encode(out);
-        }
-        for event in &self.events {
-            out.push(28);
-            event.encode(out);
-        }
-        if let Some(time) = self.clock {
-            out.push(17);
-            put_varint(out, time);
-        }
-        if let Some(number) = self.oldest_key {
-            out.push(27);
-            put_varint(out, number);
-        }
+    }
+
+    fn encode_segments(&self, out: &mut Vec<u8>) {
         for (number, slot) in &self.segments {
-            out.push(6);
+            out.push(SEGMENT);
             put_varint(out, *number);
             put_varint(out, u64::from(*slot));
         }
         for (number, used) in &self.used {
-            out.push(7);
+            out.push(USED);
             put_varint(out, *number);
             put_varint(out, *used);
         }
         for (number, expiring) in &self.expiring {
-            out.push(18);
+            out.push(EXPIRING);
             put_varint(out, *number);
             put_varint(out, expiring.steps().len() as u64);
             for (time, bytes) in expiring.steps() {
@@ -275,8 +290,11 @@ impl Edit {
                 put_varint(out, *bytes);
             }
         }
+    }
+
+    fn encode_nodes(&self, out: &mut Vec<u8>) {
         if !self.set.is_empty() {
-            out.push(8);
+            out.push(SET);
             put_varint(out, self.set.len() as u64);
             for (id, address) in &self.set {
                 put_varint(out, id.0);
@@ -285,26 +303,30 @@ impl Edit {
                 out.extend_from_slice(&address.crc.to_le_bytes());
             }
         }
-        for (tag, ids) in [(9, &self.freed), (10, &self.emptied)] {
+        for (tag, ids) in [(FREED, &self.freed), (EMPTIED, &self.emptied)] {
             if !ids.is_empty() {
                 out.push(tag);
                 put_varint(out, ids.len() as u64);
                 ids.iter().for_each(|id| put_varint(out, id.0));
             }
         }
-        if !self.runs.is_empty() {
-            out.push(11);
-            put_varint(out, self.runs.len() as u64);
-            for (block, NewRun { pieces, count, removals, fresh }) in &self.runs {
-                put_varint(out, block.0);
-                [pieces, count, removals, fresh]
-                    .into_iter()
-                    .for_each(|number| put_varint(out, u64::from(*number)));
-            }
-            self.pieces.iter().for_each(|id| put_varint(out, id.0));
-            out.extend_from_slice(&self.fences);
-            self.hashes.iter().for_each(|hash| out.extend_from_slice(&hash.to_bytes()));
+    }
+
+    fn encode_runs(&self, out: &mut Vec<u8>) {
+        if self.runs.is_empty() {
+            return;
         }
+        out.push(RUNS);
+        put_varint(out, self.runs.len() as u64);
+        for (block, NewRun { pieces, count, removals, fresh }) in &self.runs {
+            put_varint(out, block.0);
+            [pieces, count, removals, fresh]
+                .into_iter()
+                .for_each(|number| put_varint(out, u64::from(*number)));
+        }
+        self.pieces.iter().for_each(|id| put_varint(out, id.0));
+        out.extend_from_slice(&self.fences);
+        self.hashes.iter().for_each(|hash| out.extend_from_slice(&hash.to_bytes()));
     }
 
     /// Decodes what `encode` wrote. The error names the bad section.
@@ -318,103 +340,135 @@ impl Edit {
     }
 
     fn decode_section(&mut self, reader: &mut Reader<'_>) -> Result<(), &'static str> {
-        match reader.u8() {
-            Some(1) => self.wal_low = Some(decode_number(reader).ok_or("wal_low")?),
-            Some(2) => self.wal_high = Some(decode_number(reader).ok_or("wal_high")?),
-            Some(3) => self.flushed_seq = Some(decode_number(reader).ok_or("flushed_seq")?),
-            Some(4) => self.open_segment = Some(decode_number(reader).ok_or("open_segment")?),
-            Some(5) => self.trees.push(decode_tree(reader, false).ok_or("tree")?),
-            Some(13) => self.dropped.push(decode_keyspace(reader).ok_or("dropped keyspace")?),
-            Some(14) => self.names.push(decode_name(reader).ok_or("name of a keyspace")?),
-            Some(15) => self.last_keyspace = Some(decode_keyspace(reader).ok_or("last keyspace")?.0),
-            Some(12) => self.trees.push(decode_tree(reader, true).ok_or("tree")?),
-            Some(6) => {
+        match reader.u8().ok_or("unknown section")? {
+            WAL_LOW => self.wal_low = Some(decode_number(reader).ok_or("wal_low")?),
+            WAL_HIGH => self.wal_high = Some(decode_number(reader).ok_or("wal_high")?),
+            FLUSHED_SEQ => self.flushed_seq = Some(decode_number(reader).ok_or("flushed_seq")?),
+            OPEN_SEGMENT => self.open_segment = Some(decode_number(reader).ok_or("open_segment")?),
+            BEGUN_FLUSH => self.begun_flushes.push(decode_number(reader).ok_or("end of a queue")?),
+            KEEPING => self.keeping = Some(Keeping::decode(reader).ok_or("how the log is kept")?),
+            tag @ (EVENT_WITHOUT_TIME | EVENT) => {
+                let event = KeyspaceEvent::decode(reader, tag == EVENT);
+                self.events.push(event.ok_or("event of a keyspace")?);
+            }
+            CLOCK => self.clock = Some(decode_number(reader).ok_or("time")?),
+            OLDEST_KEY => self.oldest_key = Some(decode_number(reader).ok_or("oldest data key")?),
+            SEGMENT => {
                 let segment = || Some((reader.varint()?, u32::try_from(reader.varint()?).ok()?));
                 self.segments.push({ segment }().ok_or("segment begun")?);
             }
-            Some(7) => {
+            USED => {
                 let used = || Some((reader.varint()?, reader.varint()?));
                 self.used.push({ used }().ok_or("segment used")?);
             }
-            Some(16) => {
+            EXPIRING => self.expiring.push(decode_expiring(reader).ok_or("what expires in a segment")?),
+            SET => decode_list(reader, &mut self.set, decode_address, ["number of addresses", "address"])?,
+            FREED => decode_list(reader, &mut self.freed, decode_id, ["number of free ids", "free id"])?,
+            EMPTIED => {
+                let names = ["number of emptied log areas", "emptied log area"];
+                decode_list(reader, &mut self.emptied, decode_id, names)?;
+            }
+            RUNS => self.decode_runs(reader)?,
+            tag => self.decode_of_keyspace(tag, reader)?,
+        }
+        Ok(())
+    }
+
+    fn decode_of_keyspace(&mut self, tag: u8, reader: &mut Reader<'_>) -> Result<(), &'static str> {
+        match tag {
+            TREE | TREE_ESTIMATED => {
+                self.trees.push(decode_tree(reader, tag == TREE_ESTIMATED).ok_or("tree")?);
+            }
+            NAME => self.names.push(decode_name(reader).ok_or("name of a keyspace")?),
+            DROPPED => self.dropped.push(decode_keyspace(reader).ok_or("dropped keyspace")?),
+            LAST_KEYSPACE => self.last_keyspace = Some(decode_keyspace(reader).ok_or("last keyspace")?.0),
+            TTL => {
                 let id = decode_keyspace(reader).ok_or("keyspace whose records expire")?;
                 self.ttls.push((id, DefaultTtl(reader.varint().ok_or("time to live")?)));
             }
-            Some(19) => self.merges.push(decode_merging(reader).ok_or("keyspace with a merge operator")?),
-            Some(21) => self.durabilities.push(decode_durability(reader).ok_or("durability of a keyspace")?),
-            Some(22) => {
-                self.compressions.push(decode_compression(reader).ok_or("compression of a keyspace")?)
+            MERGE => self.merges.push(decode_merging(reader).ok_or("keyspace with a merge operator")?),
+            DURABILITY => {
+                self.durabilities.push(decode_durability(reader).ok_or("durability of a keyspace")?)
             }
-            Some(23) => self.dictionaries.push(decode_dictionary(reader).ok_or("dictionary of a keyspace")?),
-            Some(24) => {
+            COMPRESSION => {
+                self.compressions.push(decode_compression(reader).ok_or("compression of a keyspace")?);
+            }
+            DICTIONARY => {
+                self.dictionaries.push(decode_dictionary(reader).ok_or("dictionary of a keyspace")?)
+            }
+            LARGE => {
                 let larges = || Some((decode_keyspace(reader)?, decode_keyspace(reader)?));
                 self.larges.push({ larges }().ok_or("keyspace of large values")?);
-            }
-            Some(25) => self.keeping = Some(Keeping::decode(reader).ok_or("how the log is kept")?),
-            Some(tag @ (26 | 28)) => {
-                let event = KeyspaceEvent::decode(reader, tag == 28);
-                self.events.push(event.ok_or("event of a keyspace")?);
-            }
-            Some(20) => self.begun_flushes.push(decode_number(reader).ok_or("end of a queue")?),
-            Some(27) => self.oldest_key = Some(decode_number(reader).ok_or("oldest data key")?),
-            Some(17) => self.clock = Some(decode_number(reader).ok_or("time")?),
-            Some(18) => {
-                self.expiring.push(decode_expiring(reader).ok_or("what expires in a segment")?);
-            }
-            Some(8) => {
-                let count = reader.length().ok_or("number of addresses")?;
-                for _ in 0..count {
-                    self.set.push(decode_address(reader).ok_or("address")?);
-                }
-            }
-            Some(9) => {
-                let count = reader.length().ok_or("number of free ids")?;
-                for _ in 0..count {
-                    self.freed.push(decode_id(reader).ok_or("free id")?);
-                }
-            }
-            Some(10) => {
-                let count = reader.length().ok_or("number of emptied log areas")?;
-                for _ in 0..count {
-                    self.emptied.push(decode_id(reader).ok_or("emptied log area")?);
-                }
-            }
-            Some(11) => {
-                let count = reader.length().ok_or("number of runs")?;
-                let (mut pieces, mut changes) = (0, 0);
-                let first = self.runs.len();
-                for _ in 0..count {
-                    let (block, run) = decode_run(reader).ok_or("run")?;
-                    pieces += u64::from(run.pieces);
-                    changes += u64::from(run.count);
-                    self.runs.push((block, run));
-                }
-                // Checked before memory is reserved for them.
-                if pieces > reader.remaining() as u64 {
-                    return Err("number of log pieces");
-                }
-                for _ in 0..pieces {
-                    self.pieces.push(decode_id(reader).ok_or("log piece")?);
-                }
-                for (_, run) in &self.runs[first..] {
-                    let mut last: &[u8] = &[];
-                    for _ in 1..run.pieces {
-                        let fence = decode_fence(reader).filter(|fence| *fence > last);
-                        last = fence.ok_or("fence of a log piece")?;
-                        Fences::put(&mut self.fences, last);
-                    }
-                }
-                if changes > (reader.remaining() / KeyHash::LEN) as u64 {
-                    return Err("number of hashes");
-                }
-                for _ in 0..changes {
-                    self.hashes.push(KeyHash::from_bytes(reader.array().ok_or("hash of a key")?));
-                }
             }
             _ => return Err("unknown section"),
         }
         Ok(())
     }
+
+    fn decode_runs(&mut self, reader: &mut Reader<'_>) -> Result<(), &'static str> {
+        let first = self.runs.len();
+        decode_list(reader, &mut self.runs, decode_run, ["number of runs", "run"])?;
+        let new = self.runs.get(first..).unwrap_or_default();
+        let pieces: u64 = new.iter().map(|(_, run)| u64::from(run.pieces)).sum();
+        let changes: u64 = new.iter().map(|(_, run)| u64::from(run.count)).sum();
+        // Checked before memory is reserved for them.
+        if pieces > reader.remaining() as u64 {
+            return Err("number of log pieces");
+        }
+        for _ in 0..pieces {
+            self.pieces.push(decode_id(reader).ok_or("log piece")?);
+        }
+        for (_, run) in new {
+            let mut last: &[u8] = &[];
+            for _ in 1..run.pieces {
+                let fence = decode_fence(reader).filter(|fence| *fence > last);
+                last = fence.ok_or("fence of a log piece")?;
+                Fences::put(&mut self.fences, last);
+            }
+        }
+        if changes > (reader.remaining() / KeyHash::LEN) as u64 {
+            return Err("number of hashes");
+        }
+        for _ in 0..changes {
+            self.hashes.push(KeyHash::from_bytes(reader.array().ok_or("hash of a key")?));
+        }
+        Ok(())
+    }
+}
+
+/// Sections of a number each.
+fn encode_numbers(out: &mut Vec<u8>, numbers: impl IntoIterator<Item = (u8, Option<u64>)>) {
+    for (tag, number) in numbers {
+        if let Some(number) = number {
+            out.push(tag);
+            put_varint(out, number);
+        }
+    }
+}
+
+/// Begins a section of a keyspace.
+fn begin(out: &mut Vec<u8>, tag: u8, keyspace: KeyspaceId) {
+    out.push(tag);
+    put_varint(out, u64::from(keyspace.0));
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// A list with its length; what is bad is the length, or one of them.
+fn decode_list<T>(
+    reader: &mut Reader<'_>,
+    list: &mut Vec<T>,
+    decode: fn(&mut Reader<'_>) -> Option<T>,
+    [number, item]: [&'static str; 2],
+) -> Result<(), &'static str> {
+    let count = reader.length().ok_or(number)?;
+    for _ in 0..count {
+        list.push(decode(reader).ok_or(item)?);
+    }
+    Ok(())
 }
 
 fn decode_number(reader: &mut Reader<'_>) -> Option<u64> {
@@ -509,150 +563,4 @@ fn decode_tree(reader: &mut Reader<'_>, is_estimated: bool) -> Option<(KeyspaceI
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::version::change_log::EventKind;
-    use proptest::prelude::*;
-
-    #[test]
-    fn an_edit_round_trips() {
-        let edit = Edit {
-            wal_low: Some(3),
-            wal_high: Some(900),
-            flushed_seq: Some(NUMBER_MAX - 1),
-            open_segment: Some(7),
-            trees: vec![
-                (
-                    KeyspaceId(1),
-                    Tree {
-                        root: Some(NodeId(0)),
-                        height: 2,
-                        len: 99,
-                        bytes: 9000,
-                        is_estimated: true,
-                        ..Tree::empty("ships".into())
-                    },
-                ),
-                (KeyspaceId(9), Tree::empty("".into())),
-            ],
-            dropped: vec![KeyspaceId(1), KeyspaceId(77)],
-            names: vec![
-                TreeName { id: KeyspaceId(9), name: "harbours".into(), metadata: None },
-                TreeName { id: KeyspaceId(2), name: "x".into(), metadata: Some(b"schema".as_slice().into()) },
-            ],
-            last_keyspace: Some(99),
-            ttls: vec![(KeyspaceId(9), DefaultTtl(0)), (KeyspaceId(2), DefaultTtl(u64::MAX))],
-            merges: vec![(KeyspaceId(9), Merging::named("add u64".into()))],
-            dictionaries: vec![(KeyspaceId(8), Dictionary::new(vec![7; 100]).unwrap())],
-            compressions: vec![
-                (KeyspaceId(7), Compression::Lz4),
-                (KeyspaceId(8), Compression::Zstd { level: 19 }),
-                (KeyspaceId(9), Compression::None),
-            ],
-            larges: vec![(KeyspaceId(2), KeyspaceId(77))],
-            durabilities: vec![
-                (KeyspaceId(2), Durability::None),
-                (KeyspaceId(9), Durability::Buffered),
-                (KeyspaceId(77), Durability::Immediate),
-            ],
-            begun_flushes: vec![7, 300],
-            keeping: Some(Keeping { bytes: 1 << 30, from: 7, first_event: 300 }),
-            events: vec![KeyspaceEvent {
-                kind: EventKind::Dropped,
-                keyspace: KeyspaceId(77),
-                time: 77,
-                seq: 300,
-                expires: false,
-                merges: true,
-                large: false,
-                name: "ships".into(),
-            }],
-            clock: Some(1_790_000_000_000),
-            oldest_key: Some(300),
-            segments: vec![(7, 1), (8, u32::MAX)],
-            used: vec![(7, 4096)],
-            expiring: vec![
-                (
-                    7,
-                    ExpiringBytes::of_steps(&[(1_790_000_000_001, 7), (1_790_000_000_002, u64::MAX)])
-                        .unwrap(),
-                ),
-                (8, ExpiringBytes::default()),
-            ],
-            set: vec![(
-                NodeId(5),
-                Address::new(Position(1 << 40), NodeLengths::of(8000, 20_000), 0xdead_beef),
-            )],
-            freed: vec![NodeId(300), NodeId(1)],
-            emptied: vec![NodeId(5)],
-            runs: vec![
-                (NodeId(5), NewRun { pieces: 1, count: 1, removals: 0, fresh: 100 }),
-                (NodeId(5), NewRun { pieces: 2, count: 2, removals: 2, fresh: 0 }),
-            ],
-            pieces: vec![NodeId(6), NodeId(1 << 39), NodeId(7)],
-            fences: b"\x02le".to_vec(),
-            hashes: [&b"kale"[..], b"leek", b"chard"].map(KeyHash::of).to_vec(),
-        };
-        let mut bytes = Vec::new();
-        edit.encode(&mut bytes);
-        assert_eq!(Edit::decode(&bytes), Ok(edit));
-        for len in 1..bytes.len() {
-            let _ = Edit::decode(&bytes[..len]);
-        }
-        let without_the_last_hash = &bytes[..bytes.len() - KeyHash::LEN];
-        assert_eq!(Edit::decode(without_the_last_hash), Err("number of hashes"));
-        let without_a_fence_that_ascends = edit_with_fences(b"\x01m\x01m");
-        assert_eq!(Edit::decode(&without_a_fence_that_ascends), Err("fence of a log piece"));
-        assert!(Edit::decode(&edit_with_fences(b"\x01m\x01n")).is_ok());
-    }
-
-    /// The next number would not be one.
-    #[test]
-    fn numbers_at_the_end_of_their_range_are_refused() {
-        let with = |edit: Edit| {
-            let mut bytes = Vec::new();
-            edit.encode(&mut bytes);
-            Edit::decode(&bytes).map(|_| ())
-        };
-        for last in [NUMBER_MAX, u64::MAX] {
-            assert_eq!(with(Edit { wal_high: Some(last), ..Edit::default() }), Err("wal_high"));
-            assert_eq!(with(Edit { flushed_seq: Some(last), ..Edit::default() }), Err("flushed_seq"));
-            assert_eq!(with(Edit { open_segment: Some(last), ..Edit::default() }), Err("open_segment"));
-        }
-        let tree = || Tree::empty("".into());
-        let of = |id| with(Edit { trees: vec![(KeyspaceId(id), tree())], ..Edit::default() });
-        assert_eq!((of(KeyspaceId::LAST.0), of(u32::MAX)), (Ok(()), Err("tree")));
-    }
-
-    #[test]
-    fn an_unknown_durability_is_refused() {
-        assert!(Edit::decode(&[21, 9, 2]).is_ok());
-        assert_eq!(Edit::decode(&[21, 9, 3]), Err("durability of a keyspace"));
-        assert_eq!(Edit::decode(&[21, 9]), Err("durability of a keyspace"));
-    }
-
-    /// The bytes of an edit with a run of three pieces.
-    fn edit_with_fences(fences: &[u8]) -> Vec<u8> {
-        let edit = Edit {
-            runs: vec![(NodeId(5), NewRun { pieces: 3, count: 3, removals: 0, fresh: 7 })],
-            pieces: vec![NodeId(6), NodeId(7), NodeId(8)],
-            fences: fences.to_vec(),
-            hashes: [&b"kale"[..], b"m", b"no"].map(KeyHash::of).to_vec(),
-            ..Edit::default()
-        };
-        let mut bytes = Vec::new();
-        edit.encode(&mut bytes);
-        bytes
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_decode_or_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
-            if let Ok(edit) = Edit::decode(&bytes) {
-                let mut again = Vec::new();
-                edit.encode(&mut again);
-                prop_assert_eq!(Edit::decode(&again), Ok(edit));
-            }
-        }
-    }
-}
+mod tests;
