@@ -63,5 +63,6 @@ cluster-demo: ## Start three replicated nodes here, write, kill the leader, read
 	CARGO=$(CARGO) PORT=$(or $(PORT),7301) crates/openraft/examples/replicated-kv/demo
 
 fuzz: ## Fuzz every decoder, SECONDS each (needs the nightly toolchain and cargo-fuzz)
-	for target in node manifest current wal backup keys followers repair mdb tsv csv jsonl trace_plain trace_msr typed_key typed_schema; do \
-		$(CARGO) +nightly fuzz run $$target -- -max_total_time=$(or $(SECONDS),60) -rss_limit_mb=2048 || exit 1; done
+	for target in node manifest current wal backup keys followers stored repair opened mdb tsv csv jsonl trace_plain trace_msr typed_key typed_schema replicated; do \
+		mkdir -p fuzz/found/$$target && cp fuzz/corpus/$$target/* fuzz/found/$$target && \
+		$(CARGO) +nightly fuzz run $$target fuzz/found/$$target -- -timeout=30 -max_total_time=$(or $(SECONDS),60) -rss_limit_mb=2048 || exit 1; done

@@ -35,6 +35,9 @@
 
 mod batch;
 mod error;
+#[cfg(any(fuzzing, test))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod kv;
 mod log;
 mod machine;

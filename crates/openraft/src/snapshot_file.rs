@@ -192,6 +192,23 @@ fn compress(chunk: &[u8], to: &mut Vec<u8>) -> usize {
     }
 }
 
+/// For fuzzing: a file whose header and chunks are pieces of `bytes`, each behind its length, with all that could be right about them.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn seal(bytes: &[u8]) -> Vec<u8> {
+    let mut file = MAGIC.to_vec();
+    let (mut rest, mut number) = (bytes, 0);
+    while let [len, after @ ..] = rest {
+        let (content, later) = after.split_at(after.len().min(usize::from(*len)));
+        rest = later;
+        let len = content.len() as u32;
+        file.extend_from_slice(&len.to_le_bytes());
+        file.extend_from_slice(&checksum(number, len, content).to_le_bytes());
+        file.extend_from_slice(content);
+        number += 1;
+    }
+    file
+}
+
 /// The number of its keyspace, key, and value, or why it cannot be merged.
 pub(crate) type Record = (u16, Vec<u8>, std::result::Result<Vec<u8>, String>);
 

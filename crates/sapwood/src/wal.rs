@@ -70,11 +70,11 @@ pub(crate) use generation::Old;
 pub(crate) use kept::{KeptGenerations, bytes_of as kept_bytes};
 pub(crate) use log_files::{Generations, LogFiles};
 pub(crate) use reader::Tail;
-#[cfg(any(fuzzing, test))]
-pub(crate) use record::seal;
 #[cfg(test)]
 pub(crate) use record::sealed;
 pub(crate) use record::{BODY_LEN_MAX, HAS_TIME, HEADER_LEN, TIME_LEN};
+#[cfg(any(fuzzing, test))]
+pub(crate) use record::{RecordPosition, seal, sealed_record};
 pub(crate) use rewrite::{is_copy, rewrite_unsynced};
 pub(crate) use salvage::{Salvage, database_of};
 pub(crate) use since::{DurableEnd, LogSince, Since, oldest};

@@ -19,7 +19,7 @@ mod salvage;
 
 pub(crate) use format::EDIT_MAX;
 #[cfg(any(fuzzing, test))]
-pub(crate) use format::seal;
+pub(crate) use format::{seal, seal_record};
 pub(crate) use replay::{Replayed, decode, is_encrypted, replay, replay_on, replay_until, source_direct};
 pub(crate) use salvage::{Salvaged, identify, salvage};
 

@@ -411,21 +411,29 @@ pub(crate) fn sealed<'a>(
     };
     let mut file = header.encode().to_vec();
     for (count, body) in records {
-        let head = RecordHeader {
-            len: body.len() as u32,
-            body_crc: crc32c::crc32c(body),
-            count,
-            has_time: false,
-            epoch: 1,
-            first_seq,
-            durable: Lsn(u64::from(count) * 16),
-        };
         let place = RecordPosition { database, generation, offset: file.len() as u64 };
-        file.extend_from_slice(&head.encode(&place));
-        file.extend_from_slice(body);
+        file.extend_from_slice(&sealed_record(
+            &place,
+            (first_seq, 1),
+            Lsn(u64::from(count) * 16),
+            (count, body),
+        ));
         first_seq += u64::from(count);
     }
     file
+}
+
+/// A record of so many operations, from a number on, with this body.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn sealed_record(
+    place: &RecordPosition,
+    (first_seq, epoch): (SeqNo, u32),
+    durable: Lsn,
+    (count, body): (u32, &[u8]),
+) -> Vec<u8> {
+    let (len, body_crc) = (body.len() as u32, crc32c::crc32c(body));
+    let head = RecordHeader { len, body_crc, count, has_time: false, epoch, first_seq, durable };
+    [&head.encode(place)[..], body].concat()
 }
 
 #[cfg(test)]

@@ -139,19 +139,24 @@ pub(crate) fn seal(current: &Current, bytes: &[u8]) -> Vec<u8> {
     while let [len, after @ ..] = rest {
         let (payload, later) = after.split_at(after.len().min(usize::from(*len)));
         rest = later;
-        let offset = file.len() as u64;
-        let mut record = RECORD_MAGIC.to_vec();
-        record.extend_from_slice(&(payload.len() as u32).to_le_bytes());
-        record.extend_from_slice(&[0; 4]);
-        record.extend_from_slice(&epoch.to_le_bytes());
-        record.push(0);
-        record.extend_from_slice(payload);
-        let crc = record_checksum(current, offset, &record);
-        record[8..12].copy_from_slice(&crc.to_le_bytes());
-        file.extend_from_slice(&record);
+        file.extend_from_slice(&seal_record(current, file.len() as u64, epoch, payload));
         epoch += 1;
     }
     file
+}
+
+/// The record at `offset` with this payload.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn seal_record(current: &Current, offset: u64, epoch: u64, payload: &[u8]) -> Vec<u8> {
+    let mut record = RECORD_MAGIC.to_vec();
+    record.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+    record.extend_from_slice(&[0; 4]);
+    record.extend_from_slice(&epoch.to_le_bytes());
+    record.push(0);
+    record.extend_from_slice(payload);
+    let crc = record_checksum(current, offset, &record);
+    record[8..12].copy_from_slice(&crc.to_le_bytes());
+    record
 }
 
 pub(super) struct Record {
