@@ -41,8 +41,8 @@ use bytes::Bytes;
 use quick_cache::sync::Cache as NodeCache;
 use quick_cache::{Lifecycle, OptionsBuilder};
 use std::num::NonZero;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
 use std::thread::available_parallelism;
 
 /// A long node, in bytes: [`shards`].
@@ -58,9 +58,10 @@ fn memory_of(node: &Node) -> u64 {
 /// Number of parts of the nodes' side, each with a lock of its own. A part keeps no node that is longer than
 /// itself, so it must have room for a long one even when nodes have their least share.
 fn shards(capacity: u64) -> usize {
-    let processors = available_parallelism().map_or(1, NonZero::get);
+    // Asked once: the answer takes the system longer than the rest of making a cache.
+    static PROCESSORS: LazyLock<usize> = LazyLock::new(|| available_parallelism().map_or(1, NonZero::get));
     let most = capacity / LEAST / LONG_NODE;
-    (most as usize).clamp(1, 4 * processors)
+    (most as usize).clamp(1, 4 * *PROCESSORS)
 }
 
 #[derive(Clone)]
