@@ -114,7 +114,13 @@ fn is_linearizable(mut operations: Vec<&Operation>) -> bool {
     let mut taken = vec![0u64; operations.len().div_ceil(64)];
     let has = |taken: &[u64], at: usize| taken[at / 64] >> (at % 64) & 1 == 1;
     let mut known = operations.iter().filter(|operation| operation.returned.is_some()).count();
-    let mut tried: HashSet<(Vec<u64>, u64)> = HashSet::new();
+    // What was taken, without the words before `first`, which have all their bits, and those behind the last bit: of a long history that is little.
+    let mut tried: HashSet<(usize, Vec<u64>, u64)> = HashSet::new();
+    let words = |taken: &[u64], first: usize| {
+        let rest = taken.get(first / 64..).unwrap_or_default();
+        let len = rest.iter().rposition(|word| *word > 0).map_or(0, |last| last + 1);
+        (first / 64, rest[..len].to_vec())
+    };
     // What was taken, with the state before it. All before `first` are taken.
     let mut stack: Vec<(usize, u64, usize)> = Vec::new();
     let (mut state, mut first, mut at) = (0, 0, 0);
@@ -141,13 +147,15 @@ fn is_linearizable(mut operations: Vec<&Operation>) -> bool {
                 && let Some(next) = operations[at].apply(state)
             {
                 taken[at / 64] |= 1 << (at % 64);
-                if tried.insert((taken.clone(), next)) {
+                let mut first_then = first;
+                while first_then < operations.len() && has(&taken, first_then) {
+                    first_then += 1;
+                }
+                let (from, words) = words(&taken, first_then);
+                if tried.insert((from, words, next)) {
                     stack.push((at, state, first));
                     known -= usize::from(operations[at].returned.is_some());
-                    state = next;
-                    while first < operations.len() && has(&taken, first) {
-                        first += 1;
-                    }
+                    (state, first) = (next, first_then);
                     limit = bound(&taken, first);
                     at = first;
                     continue;
