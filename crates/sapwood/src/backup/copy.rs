@@ -1,7 +1,7 @@
 //! Takes a backup.
 
 use super::archive::Archiver;
-use super::blob::{BlobWriter, CHUNK_MAX, Header, Kind};
+use super::blob::{BlobWriter, CHUNK_MAX, Header, Kind, Seal};
 use super::listing::Listing;
 use super::log_source::LogSource;
 use super::manifest::{Archive, BackupManifest, Part, SegmentParts, named};
@@ -19,6 +19,7 @@ use crate::database_id::DatabaseId;
 use crate::encryption::Encryption;
 use crate::error::{Error, Result};
 use crate::health::Health;
+use crate::operation::SeqNo;
 use crate::storage::data_file::least_len;
 use crate::storage::reader::unread;
 use crate::storage::slots::{GRANULE, granules};
@@ -97,6 +98,37 @@ pub struct Backup<'p> {
     rate: Option<u64>,
     archives: bool,
     reporter: Reporter<'p>,
+}
+
+/// Where a backup goes.
+struct Destination<'t> {
+    target: &'t dyn Target,
+    /// What the target has already.
+    listing: Listing,
+    database: DatabaseId,
+    /// Of the backup.
+    number: u64,
+    is_encrypted: bool,
+}
+
+impl Destination<'_> {
+    /// The header of a blob of this backup, but of its manifest and archive.
+    fn header(&self, kind: Kind, a: u64, b: u64) -> Header {
+        let is_encrypted = kind != Kind::Segment && self.is_encrypted;
+        Header { is_encrypted, has_archive: false, kind, database: self.database, backup: self.number, a, b }
+    }
+}
+
+/// Of what a backup is, and what is copied at once.
+struct Moment {
+    version: Arc<Version>,
+    /// The last operation.
+    seq: SeqNo,
+    /// What was committed before the one is in it, and what is in it was before the other.
+    times: (u64, u64),
+    encryption: Encryption,
+    keys: Option<Seal>,
+    log: Seal,
 }
 
 /// A part of a segment that is to be copied.
@@ -209,23 +241,48 @@ impl<'p> Backup<'p> {
         if let Err(error) = remove_vain(target, &listing) {
             tracing::warn!(%error, "what attempts have left in vain was not removed; the next backup does it");
         }
-        let volume = Arc::clone(&self.source.volume);
-        let current = Current::read(&*volume)?;
+        let database = Current::read(&*self.source.volume)?.database;
+        let is_encrypted = self.source.encryption.is_on();
+        let to = Destination { target, listing, database, number, is_encrypted };
         let mut throttle = Throttle::new(self.rate);
-
-        let commits = Arc::clone(&self.source.commits);
-        let is_on = self.source.encryption.is_on();
-        let header = |kind, a, b| {
-            let is_encrypted = kind != Kind::Segment && is_on;
-            let has_archive = false;
-            Header { is_encrypted, has_archive, kind, database: current.database, backup: number, a, b }
+        let moment = self.copy_log(&to)?;
+        let Moment { version, encryption, .. } = &moment;
+        let data_len = believed_len(version, self.source.volume.len(self.source.data)?);
+        let header = (&to.header(Kind::Version, version.span, version.epoch), encryption);
+        let put_version = &mut |blob: &mut BlobWriter<'_>| put_version(version, data_len, blob);
+        let of_version = put(target, BlobName::Version(number), header, put_version)?;
+        throttle.note(moment.log.len + of_version.len);
+        let archive = match self.archives {
+            true => Some(self.archive(&to, &moment, &mut throttle)?),
+            false => None,
         };
+        let segments = self.copy_segments(&to, &moment, &mut throttle)?;
+        let manifest = BackupManifest {
+            database,
+            number,
+            database_format: FORMAT,
+            span: version.span,
+            epoch: version.epoch,
+            seq: moment.seq,
+            time: moment.times.1,
+            copied: self.reporter.progress.done,
+            version: of_version,
+            log: moment.log,
+            segments,
+            keys: moment.keys,
+            archive,
+        };
+        self.put_manifest(&to, &manifest, encryption)
+    }
+
+    /// Decides of which moment the backup is, and copies the log up to it, with the keys of then.
+    fn copy_log(&self, to: &Destination<'_>) -> Result<Moment> {
+        let volume = &*self.source.volume;
         let mut left = LOG_ATTEMPTS;
-        let (version, seq, times, (keys, log), encryption) = loop {
+        loop {
             let began = self.source.clock.now();
             let follows = self.source.refresh.as_ref().map(|refresh| refresh()).transpose()?.is_some();
-            let (state, seq, kept) = commits.keep_view()?;
-            // What was committed before the one is in it, and what is in it was before the other.
+            let (state, seq, kept) = self.source.commits.keep_view()?;
             let times = (began, self.source.clock.now());
             // Without the queues, which would be held as well.
             let version = Arc::clone(&state.version);
@@ -236,7 +293,7 @@ impl<'p> Backup<'p> {
             // The view needs none that comes later.
             let encryption = self.source.encryption.frozen()?;
             let source = LogSource {
-                files: LogFiles::new(&*volume, current.database),
+                files: LogFiles::new(volume, to.database),
                 encryption: &self.source.encryption,
                 version: &version,
                 seq,
@@ -251,112 +308,90 @@ impl<'p> Backup<'p> {
                 None => None,
             };
             // As the database has them: encrypted with the key that it opens with now.
-            let keys = encryption.sound_content(&*volume, current.database)?;
-            let keys = keys.map(|content| put_keys(target, number, &header(Kind::Keys, 0, 0), &content));
-            let keys = keys.transpose()?;
-            let header = (&header(Kind::Log, version.flushed_seq + 1, seq), &encryption);
-            let log = put(target, BlobName::Log(number), header, &mut |blob| match &gathered {
+            let keys = encryption.sound_content(volume, to.database)?;
+            let header = to.header(Kind::Keys, 0, 0);
+            let keys = keys.map(|content| put_keys(to.target, to.number, &header, &content)).transpose()?;
+            let header = (&to.header(Kind::Log, version.flushed_seq + 1, seq), &encryption);
+            let log = put(to.target, BlobName::Log(to.number), header, &mut |blob| match &gathered {
                 Some(frames) => Ok(blob.put(frames)?),
                 None => source.read(&mut |bytes| blob.put(bytes)),
             })?;
-            break (version, seq, times, (keys, log), encryption);
-        };
-        let data_len = believed_len(&version, volume.len(self.source.data)?);
-        let of_version = put(
-            target,
-            BlobName::Version(number),
-            (&header(Kind::Version, version.span, version.epoch), &encryption),
-            &mut |blob| put_version(&version, data_len, blob),
-        )?;
-        throttle.note(log.len + of_version.len);
-        let archive = match self.archives {
-            true => Some(self.archive(
-                target,
-                &listing,
-                (&version, &encryption),
-                (current.database, number, seq, times.0),
-                &mut throttle,
-            )?),
-            false => None,
-        };
+            return Ok(Moment { version, seq, times, encryption, keys, log });
+        }
+    }
 
-        let (mut rows, left) = reuse::find(target, &listing, current.database, (&version, &encryption))?;
+    /// Copies what the target does not have of the segments. Returns where all of them are.
+    fn copy_segments(
+        &mut self,
+        to: &Destination<'_>,
+        Moment { version, encryption, .. }: &Moment,
+        throttle: &mut Throttle,
+    ) -> Result<Vec<SegmentParts>> {
+        let &Destination { target, number: backup, .. } = to;
+        let (mut rows, left) = reuse::find(target, &to.listing, to.database, (version, encryption))?;
         if let Err(error) = delete(target, left.iter()) {
             tracing::warn!(%error, "what attempts have left in vain was not removed; the next backup does it");
         }
-        let pieces = self.plan(&version, &rows);
-        let nodes = NodesOfPieces { version: &version, memory: self.source.memory };
+        let pieces = self.plan(version, &rows);
+        let nodes = NodesOfPieces { version, memory: self.source.memory };
         let mut rest = &pieces[..];
         while !rest.is_empty() {
             let (group, later) = rest.split_at(nodes.group(rest));
             let nodes = nodes.of(group);
             for (piece, nodes) in group.iter().zip(&nodes) {
-                let Range { start: from, end: to } = piece.range;
-                let name = BlobName::Segment { segment: piece.segment, from, to, backup: number };
-                let header = (&header(Kind::Segment, piece.segment, from), &encryption);
+                let Range { start, end } = piece.range;
+                let name = BlobName::Segment { segment: piece.segment, from: start, to: end, backup };
+                let header = (&to.header(Kind::Segment, piece.segment, start), encryption);
                 let seal =
-                    put(target, name, header, &mut |blob| self.put_piece(piece, nodes, &mut throttle, blob))?;
-                rows.entry(piece.segment).or_default().push(Part { from, to, backup: number, seal });
+                    put(target, name, header, &mut |blob| self.put_piece(piece, nodes, throttle, blob))?;
+                rows.entry(piece.segment).or_default().push(Part { from: start, to: end, backup, seal });
             }
             rest = later;
         }
-
         let segments = version.segments.iter().map(|entry| {
             let segment = entry.segment.number;
             SegmentParts { segment, used: entry.used, parts: rows.remove(&segment).unwrap_or_default() }
         });
-        let manifest = BackupManifest {
-            database: current.database,
-            number,
-            database_format: FORMAT,
-            span: version.span,
-            epoch: version.epoch,
-            seq,
-            time: times.1,
-            copied: self.reporter.progress.done,
-            version: of_version,
-            log,
-            segments: segments.collect(),
-            keys,
-            archive,
-        };
+        Ok(segments.collect())
+    }
+
+    /// Ends the backup: from here on it counts.
+    fn put_manifest(
+        &self,
+        Destination { target, listing, number, .. }: &Destination<'_>,
+        manifest: &BackupManifest,
+        encryption: &Encryption,
+    ) -> Result<BackupInfo> {
         self.check_open()?;
-        called(target, "sync", "blobs", target.sync())?;
-        check_named(target, &manifest)?;
+        called(*target, "sync", "blobs", target.sync())?;
+        check_named(*target, manifest)?;
         let content = manifest.encode();
-        let header = (&manifest.header(), &encryption);
-        let seal = put(target, BlobName::Manifest(number), header, &mut |blob| Ok(blob.put(&content)?))?;
-        called(target, "sync", "the manifest", target.sync())?;
-        if let Err(error) = remove_unnamed(target, &manifest) {
+        let header = (&manifest.header(), encryption);
+        let seal = put(*target, BlobName::Manifest(*number), header, &mut |blob| Ok(blob.put(&content)?))?;
+        called(*target, "sync", "the manifest", target.sync())?;
+        if let Err(error) = remove_unnamed(*target, manifest) {
             tracing::warn!(%error, "blobs that no backup needs were not removed; the next backup does it");
         }
-        Ok(BackupInfo::of(&manifest, seal, &listing.backups()))
+        Ok(BackupInfo::of(manifest, seal, &listing.backups()))
     }
 
     /// Archives the log up to this backup.
-    fn archive(
-        &mut self,
-        target: &dyn Target,
-        listing: &Listing,
-        (version, encryption): (&Version, &Encryption),
-        (database, number, seq, began): (DatabaseId, u64, u64, u64),
-        throttle: &mut Throttle,
-    ) -> Result<Archive> {
+    fn archive(&mut self, to: &Destination<'_>, moment: &Moment, throttle: &mut Throttle) -> Result<Archive> {
         if !self.source.health.is_read_only() {
             // A power loss must not take back what the backup has, or the log would go on otherwise.
             self.source.commits.sync()?;
         }
         let archiver = Archiver {
-            target,
-            listing,
+            target: to.target,
+            listing: &to.listing,
             volume: &*self.source.volume,
-            database,
-            encryption,
-            version,
+            database: to.database,
+            encryption: &moment.encryption,
+            version: &moment.version,
             follows: self.source.refresh.is_some(),
-            number,
-            seq,
-            began,
+            number: to.number,
+            seq: moment.seq,
+            began: moment.times.0,
             is_apart: self.source.is_apart,
         };
         let reporter = &mut self.reporter;
