@@ -11,15 +11,17 @@ use crate::arguments::{Durability, Load};
 use crate::command::Opening;
 use crate::escape::shown;
 use crate::failure::{Failure, Result};
-use crate::format::{Format, ReadError, Record};
+use crate::format::{Format, ReadError, Record, RecordReader};
 use crate::input::{self, Input};
 use crate::interrupt;
 use crate::magic::{self, Found, Remedy};
 use crate::output::tell;
 use crate::progress::{Progress, human_bytes};
 use sapwood::{Batch, Database, Keyspace, KeyspaceOptions};
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::path::Path;
+use std::rc::Rc;
 use std::time::Instant;
 
 /// Malformed records that are shown before they are only counted.
@@ -41,6 +43,16 @@ const ENOUGH_MEMORY: &str = "512M";
 const RUN_AGAIN: &str =
     "to go on, run the same command again: records that are in are only set to the same value";
 
+/// Where records come from.
+struct Origin<'a> {
+    /// The file, as messages name it.
+    shown: &'a str,
+    /// Neither an option nor its name says what its form is.
+    is_form_assumed: bool,
+    /// Bytes that were taken from it so far.
+    taken: Rc<Cell<u64>>,
+}
+
 struct Loader<'a> {
     db: &'a Database,
     options: &'a Load,
@@ -50,9 +62,73 @@ struct Loader<'a> {
     batch: Batch,
     records: u64,
     committed: u64,
+    /// Malformed records that were left out.
+    skipped: u64,
 }
 
 impl Loader<'_> {
+    /// Takes all records, until something ends it: a failure, or the user. The text of the latter comes later.
+    fn add_all(
+        &mut self,
+        reader: &mut dyn RecordReader,
+        origin: &Origin<'_>,
+        progress: &mut Progress,
+    ) -> Result<()> {
+        let shown = origin.shown;
+        let (mut seen, mut databases) = (0u64, 0u64);
+        loop {
+            let record = reader.next_record();
+            // Also those without records: a bad name is told with the first one.
+            let begun = reader.begun();
+            databases += begun.len() as u64;
+            if databases > 1 && self.options.keyspace.is_some() {
+                return Err(Failure::Other(format!(
+                    "{shown}: up to line {} a second database has begun, and with --keyspace both would be one keyspace; leave --keyspace \
+                     out, and each becomes one of its own, or load a dump of one of them",
+                    reader.line()
+                )));
+            }
+            for name in &begun {
+                let _is_bad = self.keyspace(name.as_deref())?;
+            }
+            let Some(record) = record else { return Ok(()) };
+            let added = match record {
+                Ok(record) => self.add(&record, reader.line())?,
+                Err(error) => Err(error),
+            };
+            match added {
+                Ok(()) => {}
+                Err(error @ ReadError::Bad { .. }) if self.options.skip_bad => {
+                    self.skipped += 1;
+                    if self.skipped <= SHOWN {
+                        progress.say(format_args!("sapwood: {shown}:{error} (skipped)"));
+                    }
+                }
+                Err(ReadError::Io(_)) if interrupt::pressed() => {}
+                Err(ReadError::Io(error)) => return Err(Failure::Other(format!("{shown}: {error}"))),
+                Err(error @ ReadError::Bad { .. }) => {
+                    let assumed = if origin.is_form_assumed && seen == 0 {
+                        " (taken for tsv, since neither --format nor the name of the file says otherwise)"
+                    } else {
+                        ""
+                    };
+                    return Err(Failure::Other(format!(
+                        "{shown}:{error}{assumed}; --skip-bad goes on after such records"
+                    )));
+                }
+                Err(error @ ReadError::End { .. }) => return Err(Failure::Other(format!("{shown}:{error}"))),
+            }
+            if interrupt::pressed() {
+                return Err(Failure::Interrupted(String::new()));
+            }
+            seen += 1;
+            if seen.is_multiple_of(64) {
+                let bytes = origin.taken.get();
+                progress.at(bytes, &format!("{} records, {}", self.records, human_bytes(bytes)));
+            }
+        }
+    }
+
     /// Takes a record, which ends with this line. Inside: why no database can hold it, or this one with its memory.
     fn add(&mut self, record: &Record, line: u64) -> Result<std::result::Result<(), ReadError>> {
         let bad = |what| Ok(Err(ReadError::Bad { line, column: 1, what }));
@@ -247,112 +323,55 @@ pub(crate) fn run(options: &Load, opening: Opening) -> Result<()> {
     let mut progress = Progress::bytes("loading", total);
     let began = Instant::now();
     let (keyspaces, batch, memory) = (HashMap::new(), db.batch(), opening.memory);
-    let mut loader = Loader { db: &db, options, memory, keyspaces, batch, records: 0, committed: 0 };
+    let mut loader =
+        Loader { db: &db, options, memory, keyspaces, batch, records: 0, committed: 0, skipped: 0 };
     if options.keyspace.is_some() || format != Format::Mdb {
         // Exists even if there are no records, so that what was loaded can be dumped.
         loader.keyspace(None)?.map_err(Failure::Usage)?;
     }
-    let (mut seen, mut skipped, mut databases) = (0u64, 0u64, 0u64);
-    let mut failed = None;
-    loop {
-        let record = reader.next_record();
-        // Also those without records: a bad name is told with the first one.
-        let begun = reader.begun();
-        databases += begun.len() as u64;
-        if databases > 1 && options.keyspace.is_some() {
-            failed = Some(Failure::Other(format!(
-                "{shown}: up to line {} a second database has begun, and with --keyspace both would be one keyspace; leave --keyspace out, \
-                 and each becomes one of its own, or load a dump of one of them",
-                reader.line()
-            )));
-            break;
-        }
-        if let Some(failure) = begun.iter().find_map(|name| loader.keyspace(name.as_deref()).err()) {
-            failed = Some(failure);
-            break;
-        }
-        let Some(record) = record else { break };
-        let added = match record {
-            Ok(record) => match loader.add(&record, reader.line()) {
-                Ok(added) => added,
-                Err(failure) => {
-                    failed = Some(failure);
-                    break;
-                }
-            },
-            Err(error) => Err(error),
-        };
-        match added {
-            Ok(()) => {}
-            Err(error @ ReadError::Bad { .. }) if options.skip_bad => {
-                skipped += 1;
-                if skipped <= SHOWN {
-                    progress.say(format_args!("sapwood: {shown}:{error} (skipped)"));
-                }
-            }
-            Err(ReadError::Io(_)) if interrupt::pressed() => {}
-            Err(ReadError::Io(error)) => failed = Some(Failure::Other(format!("{shown}: {error}"))),
-            Err(error @ ReadError::Bad { .. }) => {
-                let assumed = if told.is_none() && seen == 0 {
-                    " (taken for tsv, since neither --format nor the name of the file says otherwise)"
-                } else {
-                    ""
-                };
-                failed = Some(Failure::Other(format!(
-                    "{shown}:{error}{assumed}; --skip-bad goes on after such records"
-                )));
-            }
-            Err(error @ ReadError::End { .. }) => failed = Some(Failure::Other(format!("{shown}:{error}"))),
-        }
-        if failed.is_none() && interrupt::pressed() {
-            failed = Some(Failure::Interrupted(String::new()));
-        }
-        if failed.is_some() {
-            break;
-        }
-        seen += 1;
-        if seen.is_multiple_of(64) {
-            let bytes = taken.get();
-            progress.at(bytes, &format!("{} records, {}", loader.records, human_bytes(bytes)));
-        }
-    }
+    let origin = Origin { shown: &shown, is_form_assumed: told.is_none(), taken };
+    let ended = loader.add_all(&mut *reader, &origin, &mut progress);
     progress.finish();
-    if matches!(failed, Some(Failure::Interrupted(_))) {
+    if matches!(ended, Err(Failure::Interrupted(_))) {
         tell("sapwood: interrupted, finishing in order; Ctrl-C again ends it at once");
     }
-    let line = reader.line();
     // Whatever ended it, what was read before is kept.
     let kept = loader.commit().and_then(|()| Ok(db.flush()?));
-    let (records, committed) = (loader.records, loader.committed);
+    let (records, committed, skipped) = (loader.records, loader.committed, loader.skipped);
     drop(loader);
     let seconds = began.elapsed().as_secs_f64();
     let closed = kept.and_then(|()| Ok(db.close()?));
-    match (failed, closed) {
-        (Some(Failure::Interrupted(_)), Ok(())) => Err(Failure::Interrupted(format!(
-            "interrupted: {records} records are in the database, up to line {line} of {shown}\n  {}",
-            how_to_go_on(options, format, line)
-        ))),
-        (Some(failure), Ok(())) => {
-            Err(Failure::Other(format!("{failure}\n  {committed} records before it are in the database")))
-        }
-        // Those of the last batch may be missing, so no line says where the rest begins.
-        (Some(Failure::Interrupted(_)), Err(failure)) => Err(Failure::Other(format!(
-            "{failure}\n  interrupted: about {committed} records are in the database\n  {RUN_AGAIN}"
-        ))),
-        (Some(failure), Err(error)) => Err(Failure::Other(format!(
-            "{failure}\n  and then: {error}\n  about {committed} records are in the database"
-        ))),
-        (None, Err(failure)) => {
-            Err(Failure::Other(format!("{failure}\n  about {committed} records are in the database")))
-        }
-        (None, Ok(())) => {
+    match (ended, closed) {
+        (Ok(()), Ok(())) => {
             let skipped = if skipped > 0 { format!(", {skipped} malformed skipped") } else { String::new() };
             tell(format_args!(
                 "{records} records ({}) in {seconds:.1} s, {:.0} records/s{skipped}",
-                human_bytes(taken.get()),
+                human_bytes(origin.taken.get()),
                 records as f64 / seconds.max(1e-9)
             ));
             Ok(())
         }
+        (Err(Failure::Interrupted(_)), Ok(())) => {
+            let line = reader.line();
+            Err(Failure::Interrupted(format!(
+                "interrupted: {records} records are in the database, up to line {line} of {shown}\n  {}",
+                how_to_go_on(options, format, line)
+            )))
+        }
+        (Err(failure), Ok(())) => {
+            Err(Failure::Other(format!("{failure}\n  {committed} records before it are in the database")))
+        }
+        (ended, Err(error)) => Err(Failure::Other(what_may_be_in(ended, &error, committed))),
+    }
+}
+
+/// What is said where what was read before the end may not have come in.
+fn what_may_be_in(ended: Result<()>, error: &Failure, committed: u64) -> String {
+    let about = format!("about {committed} records are in the database");
+    match ended {
+        // Those of the last batch may be missing, so no line says where the rest begins.
+        Err(Failure::Interrupted(_)) => format!("{error}\n  interrupted: {about}\n  {RUN_AGAIN}"),
+        Err(failure) => format!("{failure}\n  and then: {error}\n  {about}"),
+        Ok(()) => format!("{error}\n  {about}"),
     }
 }
