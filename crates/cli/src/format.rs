@@ -67,7 +67,9 @@ pub trait RecordReader {
 /// Writes records.
 pub trait RecordWriter {
     /// Begins a keyspace; called before its first record.
-    fn begin(&mut self, keyspace: &str, bytes: u64) -> io::Result<()>;
+    fn begin(&mut self, _keyspace: &str, _bytes: u64) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Writes a record.
     fn record(&mut self, key: &[u8], value: &[u8]) -> io::Result<()>;

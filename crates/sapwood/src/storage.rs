@@ -23,3 +23,7 @@ pub(crate) mod striped;
 pub(crate) mod unused;
 pub(crate) mod write_behind;
 pub(crate) mod writer;
+
+/// Most bytes of working memory that a thread keeps after it has compressed or decrypted, since it is outside the budget: enough for leaves
+/// of the most bytes that [`compressed`] lets one have; longer nodes are few.
+const KEPT: usize = 64 << 10;

@@ -39,7 +39,6 @@ const NO_FORMAT: &[&str] = &[
     "_IN_EDIT",
     "SAVES",
     "UNTRIED_MAX",
-    "KEPT",
     "ONE",
     "LEAF_MAX",
     "SHARED_FROM",

@@ -173,10 +173,6 @@ pub(crate) fn object(key: &[u8], value: Option<&[u8]>) -> Value {
 }
 
 impl<W: Write> RecordWriter for Writer<W> {
-    fn begin(&mut self, _: &str, _: u64) -> io::Result<()> {
-        Ok(())
-    }
-
     fn record(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
         writeln!(self.output, "{}", object(key, Some(value)))
     }

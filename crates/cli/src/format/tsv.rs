@@ -66,10 +66,6 @@ impl<W: Write> Writer<W> {
 }
 
 impl<W: Write> RecordWriter for Writer<W> {
-    fn begin(&mut self, _: &str, _: u64) -> io::Result<()> {
-        Ok(())
-    }
-
     fn record(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
         writeln!(self.output, "{}\t{}", escape(key), escape(value))
     }

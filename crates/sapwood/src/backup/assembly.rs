@@ -30,9 +30,17 @@ use crate::version::current::{self, Current};
 use crate::version::edit::Edit;
 use crate::version::manifest::{self, EDIT_MAX, Manifest};
 use crate::wal::{self, BODY_LEN_MAX, Tail, WalWriter};
-use psync::{Access, FileId, Volume, Write};
+use psync::{Access, Disk, DiskOptions, FileId, Volume, Write};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
+
+/// Opens a directory in which a tool reads or writes a database, through the page cache.
+pub(crate) fn open(path: &Path, create: bool) -> Result<Arc<dyn Volume>> {
+    let options = DiskOptions { direct: false, create, ..DiskOptions::default() };
+    let disk = Disk::open(path, options);
+    Ok(Arc::new(disk.map_err(|error| Error::of_opening(error, &path.display().to_string()))?))
+}
 
 /// The file that says that a restore has begun and is not done.
 pub(crate) const RESTORING: &str = "RESTORING";

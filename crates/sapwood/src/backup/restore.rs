@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::assembly::{Assembly, not_made};
+use super::assembly::{self, Assembly, not_made};
 use super::blob::{BlobReader, Input, Kind, Seal};
 use super::input::{BlobInput, decode_manifest, read_manifest};
 use super::listing::Listing;
@@ -17,7 +17,7 @@ use super::{Progress, Reporter, damage, is_missing, is_unreadable};
 use crate::encryption::EncryptionKey;
 use crate::error::{Error, KeyProblem, Result};
 use crate::version::current;
-use psync::{Disk, DiskOptions, LockKind, Volume};
+use psync::{LockKind, Volume};
 use std::collections::BTreeSet;
 use std::io;
 use std::ops::ControlFlow;
@@ -199,13 +199,7 @@ impl<'p> Restore<'p> {
     /// [`Error::NotEmpty`], [`Error::NoBackup`], [`Error::NotArchived`], [`Error::BackupDamaged`], [`Error::BackupTarget`], [`Error::NewerFormat`],
     /// [`Error::Stopped`], [`Error::Locked`], [`Error::DiskFull`], I/O errors.
     pub fn into_directory(self, path: impl AsRef<Path>) -> Result<BackupInfo> {
-        let options = DiskOptions { direct: false, ..DiskOptions::default() };
-        let path = path.as_ref();
-        self.onto_opened(|| {
-            let disk = Disk::open(path, options);
-            let disk = disk.map_err(|error| Error::of_opening(error, &path.display().to_string()))?;
-            Ok(Arc::new(disk))
-        })
+        self.onto_opened(|| assembly::open(path.as_ref(), true))
     }
 
     /// Restores onto any empty [`Volume`], for example a simulated one.

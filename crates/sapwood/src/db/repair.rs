@@ -57,7 +57,7 @@ use crate::storage::slots::Slots;
 use crate::version::current::{self, Current};
 use crate::version::{Tree, Version};
 use crate::wal::LogFiles;
-use psync::{Access, Disk, DiskOptions, FileId, Lock, LockKind, Volume};
+use psync::{Access, FileId, Lock, LockKind, Volume};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -237,12 +237,7 @@ impl<'p> Repair<'p> {
     /// ```
     pub fn into_directory(self, path: impl AsRef<Path>) -> Result<RepairReport> {
         let path = path.as_ref();
-        let options = DiskOptions { direct: false, ..DiskOptions::default() };
-        self.onto_opened(|| {
-            let disk = Disk::open(path, options);
-            let disk = disk.map_err(|error| Error::of_opening(error, &path.display().to_string()))?;
-            Ok(Arc::new(disk))
-        })
+        self.onto_opened(|| assembly::open(path, true))
     }
 
     /// The same on a volume of one's own.
@@ -267,11 +262,7 @@ impl<'p> Repair<'p> {
         check_memory(self.memory.max(MEMORY_MIN))?;
         let old = match &self.of {
             OldDatabase::Volume(old) => Arc::clone(old),
-            OldDatabase::Path(path) => {
-                let options = DiskOptions { direct: false, create: false, ..DiskOptions::default() };
-                let disk = Disk::open(path, options);
-                Arc::new(disk.map_err(|error| Error::of_opening(error, &path.display().to_string()))?)
-            }
+            OldDatabase::Path(path) => assembly::open(path, false)?,
         };
         // Before there is a file `LOCK` in a directory that is none of ours.
         Plan::refuse_nothing(&*old)?;

@@ -25,11 +25,11 @@ use crate::compression::Compression;
 use crate::encryption::Encryption;
 use crate::error::unsupported::UNSUPPORTED;
 use crate::storage::dictionary::{Dictionaries, Dictionary, Training};
-use crate::storage::encrypted;
 use crate::storage::frames::Frames;
 use crate::storage::node::{self, HEADER, Header, NODE_LEN_MAX, Name, Node, Refusal, refuse};
 use crate::storage::packed::{pack, unpack};
 use crate::storage::sample_room::{SampleRoom, SharedTraining};
+use crate::storage::{KEPT, encrypted};
 use std::cell::RefCell;
 use std::sync::Arc;
 #[cfg(feature = "zstd")]
@@ -53,8 +53,6 @@ const SAVES: usize = 16;
 /// After failures one after the other, so many nodes (count) of a keyspace are stored without a try at most: they cost next to nothing then,
 /// and that values compress again is noticed soon.
 const UNTRIED_MAX: u32 = 63;
-/// Most bytes of working memory that a thread keeps, since it is outside the budget: enough for leaves of [`LEAF_MAX`]; longer nodes are few.
-const KEPT: usize = 64 << 10;
 
 /// How a node is compressed.
 #[derive(Clone, Copy)]

@@ -17,10 +17,10 @@
 //! 2. Nothing is decrypted before the checksum was found right, nor decoded before the tag was.
 
 use crate::encryption::{Encryption, TRAILER, Undecryptable};
-use crate::storage::compressed;
 use crate::storage::dictionary::Dictionaries;
 use crate::storage::frames::Frames;
 use crate::storage::node::{self, CRC_AT, ENCRYPTED_AT, HEADER, LEN_AT, Node, Refusal, refuse};
+use crate::storage::{KEPT, compressed};
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -28,9 +28,6 @@ thread_local! {
     /// Working memory of a thread: a compressed node, decrypted.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
-
-/// Most bytes of working memory that a thread keeps, since it is outside the budget: longer compressed nodes are few.
-const KEPT: usize = 64 << 10;
 
 /// Encrypts a stored node. Returns its checksum.
 pub(crate) fn encrypt(encryption: &Encryption, stored: &mut Vec<u8>) -> u32 {

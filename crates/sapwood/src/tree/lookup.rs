@@ -142,10 +142,9 @@ fn read(
 
 /// How many of these fit into the memory for reads.
 fn fits(view: TreeView<'_>, visits: &[Visit<NodeOrPiece>]) -> usize {
-    let len = |visit: &Visit<NodeOrPiece>| match visit.place {
-        NodeOrPiece::Node(id) | NodeOrPiece::Piece(id) => view.memory_len_of(id),
-    };
-    view.pager.reader.fits(visits.iter().map(len))
+    view.fits(visits.iter().map(|visit| match visit.place {
+        NodeOrPiece::Node(id) | NodeOrPiece::Piece(id) => id,
+    }))
 }
 
 /// Adds a visit for each of these log pieces, one for all keys that it is wanted for.

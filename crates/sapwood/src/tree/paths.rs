@@ -33,7 +33,7 @@ impl mpsearch::Tree for Paths<'_> {
     }
 
     fn fits(&self, _: usize, visits: &[Visit<NodeId>]) -> usize {
-        self.view.pager.reader.fits(visits.iter().map(|visit| self.view.memory_len_of(visit.place)))
+        self.view.fits(visits.iter().map(|visit| visit.place))
     }
 
     fn descend(

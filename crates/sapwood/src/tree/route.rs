@@ -388,8 +388,7 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> mpsearch::Tree for Router<'_, '_,
     }
 
     fn fits(&self, _: usize, visits: &[Visit<NodeRange>]) -> usize {
-        let len = |visit: &Visit<NodeRange>| self.view.memory_len_of(visit.place.id);
-        self.view.pager.reader.fits(visits.iter().map(len))
+        self.view.fits(visits.iter().map(|visit| visit.place.id))
     }
 
     fn descend(

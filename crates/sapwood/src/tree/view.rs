@@ -180,6 +180,11 @@ impl TreeView<'_> {
         self.version.table.address(id).map_or(0, |address| address.memory_len())
     }
 
+    /// How many of the next nodes may be in memory together: at least one.
+    pub fn fits(&self, ids: impl Iterator<Item = NodeId>) -> usize {
+        self.pager.reader.fits(ids.map(|id| self.memory_len_of(id)))
+    }
+
     /// The log area of a node of level 1, if it has one.
     pub fn log(&self, block: NodeId) -> Option<&Arc<LogArea>> {
         self.version.logs.get(block)
