@@ -14,6 +14,7 @@ pub(crate) mod changes;
 pub(crate) mod check;
 mod close;
 mod conditions;
+mod counting;
 pub(crate) mod create_keyspaces;
 pub(crate) mod cursor;
 pub(crate) mod database;

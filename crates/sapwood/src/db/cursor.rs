@@ -1,4 +1,4 @@
-//! A place among the records of a keyspace that can be moved in both directions, and the number of records of a range.
+//! A place among the records of a keyspace that can be moved in both directions.
 //!
 //! Invariant: all that a cursor shows is as of one moment, that of its snapshot; in a transaction with what this had written
 //! when the cursor was made, and what it shows is in the transaction's read set before the caller has it.
@@ -349,30 +349,6 @@ impl Snapshot {
     pub fn cursor(&self, keyspace: &Keyspace) -> Cursor {
         Cursor::new(View::Snapshot(self.clone()), keyspace)
     }
-
-    /// The number of records whose keys lie within `bounds`. As [`Keyspace::count`].
-    ///
-    /// ```
-    /// # fn main() -> sapwood::Result<()> {
-    /// # let dir = tempfile::tempdir().expect("a temporary directory");
-    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
-    /// # let ships = db.keyspace("ships")?;
-    /// let before = db.snapshot();
-    /// ships.insert("fram", "1892")?;
-    /// assert_eq!(before.count(&ships, ..)?, 0);
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Keyspace::get`].
-    pub fn count(&self, keyspace: &Keyspace, bounds: impl KeyBounds) -> Result<u64> {
-        let (mut range, mut count) = (self.range(keyspace, bounds).of_keys(), 0);
-        while let Some(record) = range.next_ref() {
-            record?;
-            count += 1;
-        }
-        Ok(count)
-    }
 }
 
 impl Keyspace {
@@ -390,27 +366,5 @@ impl Keyspace {
     /// ```
     pub fn cursor(&self) -> Cursor {
         Snapshot::new(self.handle().clone()).cursor(self)
-    }
-
-    /// The number of records whose keys lie within `bounds`. Reads them all, ahead and in parallel, as a scan that copies nothing; so the device
-    /// is busy. Of what is cached, several threads can count parts of one [`Snapshot`](Snapshot::count). [`Keyspace::len_estimate`] and
-    /// [`Keyspace::range_estimate`] read hardly anything.
-    ///
-    /// ```
-    /// # fn main() -> sapwood::Result<()> {
-    /// # let dir = tempfile::tempdir().expect("a temporary directory");
-    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
-    /// # let ships = db.keyspace("ships")?;
-    /// for name in ["beagle", "fram", "titanic"] {
-    ///     ships.insert(name, "afloat")?;
-    /// }
-    /// assert_eq!((ships.count(..)?, ships.count("c"..)?, ships.count("x".."a")?), (3, 2, 0));
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Keyspace::get`].
-    pub fn count(&self, bounds: impl KeyBounds) -> Result<u64> {
-        Snapshot::new(self.handle().clone()).count(self, bounds)
     }
 }
