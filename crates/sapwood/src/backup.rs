@@ -41,7 +41,7 @@ mod throttle;
 
 pub(crate) use assembly::RESTORING;
 pub use copy::Backup;
-pub(crate) use copy::{Explain, Refresh, Source};
+pub(crate) use copy::{BackupSource, Refresh, Reword};
 pub use directory::Directory;
 pub use manifest::ArchiveGap;
 pub use point::Point;

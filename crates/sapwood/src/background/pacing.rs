@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// stop the work.
 const REST_MAX: Duration = Duration::from_secs(1);
 /// How often a resting thread checks whether another waits for it: short beside a portion, so that the wait is too.
-const LOOK: Duration = Duration::from_millis(5);
+const LOOK_BETWEEN: Duration = Duration::from_millis(5);
 /// Work is not urgent while the active queue is less than this fraction (1/8) full.
 const HARDLY_ANY: usize = 8;
 
@@ -38,7 +38,7 @@ impl WorkContext {
                 return;
             }
             let looked = Instant::now();
-            self.rest(left.min(LOOK));
+            self.rest(left.min(LOOK_BETWEEN));
             self.progress.rested(looked.elapsed());
             self.flush.rested(looked.elapsed());
             // The thread may work and rest like this for a long time, and does its idle work only afterwards.

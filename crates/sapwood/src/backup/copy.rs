@@ -41,7 +41,7 @@ const BUFFER_MIN: usize = 64 << 10;
 const NODES_PART: u64 = 128;
 
 /// The parts of an open database that a backup needs.
-pub(crate) struct Source {
+pub(crate) struct BackupSource {
     pub volume: Arc<dyn Volume>,
     pub data: FileId,
     pub commits: Arc<CommitPipeline>,
@@ -55,17 +55,17 @@ pub(crate) struct Source {
     /// Refreshes the database, if it follows another process.
     pub refresh: Option<Refresh>,
     /// Says what an error of reading nodes is a sign of.
-    pub explain: Explain,
+    pub reword: Reword,
     /// Keeps the database open.
     #[expect(dead_code, reason = "held for its drop")]
     pub open: Arc<dyn Send + Sync>,
 }
 
-/// See [`Source`].
+/// See [`BackupSource`].
 pub(crate) type Refresh = Box<dyn Fn() -> Result<()> + Send + Sync>;
 
-/// See [`Source`].
-pub(crate) type Explain = Box<dyn Fn(Error) -> Error + Send + Sync>;
+/// See [`BackupSource`].
+pub(crate) type Reword = Box<dyn Fn(Error) -> Error + Send + Sync>;
 
 /// How often the log is read of a database that is followed (count): a flush can remove it meanwhile, but not each time.
 const LOG_ATTEMPTS: u32 = 10;
@@ -94,7 +94,7 @@ const GATHERED_PART: u64 = 3;
 /// ```
 #[must_use = "a backup is taken by `run`"]
 pub struct Backup<'p> {
-    source: Source,
+    source: BackupSource,
     rate: Option<u64>,
     archives: bool,
     reporter: Reporter<'p>,
@@ -132,7 +132,7 @@ struct Moment {
 }
 
 /// A part of a segment that is to be copied.
-struct Piece {
+struct CopyPart {
     segment: u64,
     /// Where the segment begins in the data file.
     begin: u64,
@@ -140,7 +140,7 @@ struct Piece {
 }
 
 impl<'p> Backup<'p> {
-    pub(crate) fn new(source: Source) -> Self {
+    pub(crate) fn new(source: BackupSource) -> Self {
         Self { source, rate: None, archives: false, reporter: Reporter::default() }
     }
 
@@ -332,19 +332,18 @@ impl<'p> Backup<'p> {
         if let Err(error) = delete(target, left.iter()) {
             tracing::warn!(%error, "what attempts have left in vain was not removed; the next backup does it");
         }
-        let pieces = self.plan(version, &rows);
-        let nodes = NodesOfPieces { version, memory: self.source.memory };
-        let mut rest = &pieces[..];
+        let parts = self.plan(version, &rows);
+        let nodes = NodesOfParts { version, memory: self.source.memory };
+        let mut rest = &parts[..];
         while !rest.is_empty() {
             let (group, later) = rest.split_at(nodes.group(rest));
             let nodes = nodes.of(group);
-            for (piece, nodes) in group.iter().zip(&nodes) {
-                let Range { start, end } = piece.range;
-                let name = BlobName::Segment { segment: piece.segment, from: start, to: end, backup };
-                let header = (&to.header(Kind::Segment, piece.segment, start), encryption);
-                let seal =
-                    put(target, name, header, &mut |blob| self.put_piece(piece, nodes, throttle, blob))?;
-                rows.entry(piece.segment).or_default().push(Part { from: start, to: end, backup, seal });
+            for (part, nodes) in group.iter().zip(&nodes) {
+                let Range { start, end } = part.range;
+                let name = BlobName::Segment { segment: part.segment, from: start, to: end, backup };
+                let header = (&to.header(Kind::Segment, part.segment, start), encryption);
+                let seal = put(target, name, header, &mut |blob| self.put_part(part, nodes, throttle, blob))?;
+                rows.entry(part.segment).or_default().push(Part { from: start, to: end, backup, seal });
             }
             rest = later;
         }
@@ -408,19 +407,19 @@ impl<'p> Backup<'p> {
         })
     }
 
-    /// What is to be copied. Rows that are too short go on with the piece.
-    fn plan(&mut self, version: &Version, rows: &Rows) -> Vec<Piece> {
-        let mut pieces = Vec::new();
+    /// What is to be copied. Rows that are too short go on with the part.
+    fn plan(&mut self, version: &Version, rows: &Rows) -> Vec<CopyPart> {
+        let mut parts = Vec::new();
         for entry in version.segments.iter() {
             let (segment, begin) = (entry.segment.number, entry.segment.offset());
             let from = rows.get(&segment).and_then(|row| row.last()).map_or(0, |last| last.to);
             self.reporter.progress.reused += from;
             if from < entry.used {
                 self.reporter.progress.total += entry.used - from;
-                pieces.push(Piece { segment, begin, range: from..entry.used });
+                parts.push(CopyPart { segment, begin, range: from..entry.used });
             }
         }
-        pieces
+        parts
     }
 
     /// Returns an error if the database was closed: then others may open it, and write where segments were.
@@ -428,9 +427,9 @@ impl<'p> Backup<'p> {
         if self.source.health.is_closed() { Err(Error::Closed) } else { Ok(()) }
     }
 
-    fn put_piece(
+    fn put_part(
         &mut self,
-        piece: &Piece,
+        part: &CopyPart,
         nodes: &[NodeAt],
         throttle: &mut Throttle,
         blob: &mut BlobWriter<'_>,
@@ -440,23 +439,23 @@ impl<'p> Backup<'p> {
         let most = usize::try_from(self.source.memory / BUFFER_PART).unwrap_or(CHUNK_MAX);
         let len = throttle.piece(most.clamp(BUFFER_MIN, CHUNK_MAX), BUFFER_MIN);
         let len = (len as u64).next_multiple_of(alignment).min(CHUNK_MAX as u64);
-        let mut check = NodeCheck::new(nodes, piece.begin);
+        let mut check = NodeCheck::new(nodes, part.begin);
         let mut ahead = VecDeque::new();
-        let mut next = piece.range.start;
+        let mut next = part.range.start;
         loop {
-            while ahead.len() < BUFFERS - 1 && next < piece.range.end {
-                let range = next..piece.range.end.min(next + len);
+            while ahead.len() < BUFFERS - 1 && next < part.range.end {
+                let range = next..part.range.end.min(next + len);
                 next = range.end;
-                ahead.push_back(self.begin_read(piece.begin, range, alignment));
+                ahead.push_back(self.begin_read(part.begin, range, alignment));
             }
             let Some((range, within, read)) = ahead.pop_front() else { break };
-            let buffers = read.wait().map_err(|error| (self.source.explain)(unread(error)))?;
+            let buffers = read.wait().map_err(|error| (self.source.reword)(unread(error)))?;
             // What was read before it was closed was still its own.
             self.check_open()?;
             let count = range.end - range.start;
             let bytes = buffers.first().and_then(|buffer| buffer.get(within..within + count as usize));
             let bytes = bytes.unwrap_or_default();
-            check.feed(range.start, bytes).map_err(&self.source.explain)?;
+            check.feed(range.start, bytes).map_err(&self.source.reword)?;
             blob.put(bytes)?;
             throttle.pass(count, &mut || self.reporter.advance(0))?;
             self.reporter.advance(count)?;
@@ -482,32 +481,32 @@ impl std::fmt::Debug for Backup<'_> {
     }
 }
 
-/// Finds the nodes that lie in pieces.
-struct NodesOfPieces<'v> {
+/// Finds the nodes that lie in parts.
+struct NodesOfParts<'v> {
     version: &'v Version,
     memory: u64,
 }
 
-impl NodesOfPieces<'_> {
-    /// How many of the next pieces may have their nodes in memory together: at least one.
-    fn group(&self, pieces: &[Piece]) -> usize {
+impl NodesOfParts<'_> {
+    /// How many of the next parts may have their nodes in memory together: at least one.
+    fn group(&self, parts: &[CopyPart]) -> usize {
         let nodes = (self.memory / NODES_PART / size_of::<NodeAt>() as u64).max(1);
         let node_len = self.version.live_bytes() / self.version.table.count().max(1);
         let mut bytes = 0;
-        let fits = |piece: &&Piece| {
-            bytes += piece.range.end - piece.range.start;
+        let fits = |part: &&CopyPart| {
+            bytes += part.range.end - part.range.start;
             bytes <= nodes * node_len
         };
-        pieces.iter().take_while(fits).count().max(1)
+        parts.iter().take_while(fits).count().max(1)
     }
 
-    fn of(&self, pieces: &[Piece]) -> Vec<Vec<NodeAt>> {
-        let mut nodes: Vec<Vec<NodeAt>> = pieces.iter().map(|_| Vec::new()).collect();
+    fn of(&self, parts: &[CopyPart]) -> Vec<Vec<NodeAt>> {
+        let mut nodes: Vec<Vec<NodeAt>> = parts.iter().map(|_| Vec::new()).collect();
         for (id, address) in self.version.table.iter() {
             let (segment, offset) =
                 (address.position.0 / self.version.span, address.position.0 % self.version.span);
-            if let Ok(index) = pieces.binary_search_by_key(&segment, |piece| piece.segment)
-                && pieces[index].range.contains(&offset)
+            if let Ok(index) = parts.binary_search_by_key(&segment, |part| part.segment)
+                && parts[index].range.contains(&offset)
             {
                 nodes[index].push(NodeAt { offset, id, address });
             }

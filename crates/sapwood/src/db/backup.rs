@@ -1,6 +1,6 @@
 //! Begins backups of an open database.
 
-use crate::backup::{Backup, Explain, Refresh, Source};
+use crate::backup::{Backup, BackupSource, Refresh, Reword};
 use crate::db::database::Database;
 use crate::db::large_values::stored::HeadRef;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ impl Database {
     pub fn backup(&self) -> Backup<'static> {
         let engine = &self.handle.engine;
         let pager = Arc::clone(&engine.pager);
-        Backup::new(Source {
+        Backup::new(BackupSource {
             volume: Arc::clone(&engine.volume),
             data: engine.data,
             commits: Arc::clone(&engine.commits),
@@ -35,7 +35,7 @@ impl Database {
                 let db = self.clone();
                 Box::new(move || db.refresh().map(drop)) as Refresh
             }),
-            explain: Box::new(move |error| pager.reader.explain(error)) as Explain,
+            reword: Box::new(move |error| pager.reader.reword(error)) as Reword,
             open: Arc::clone(&self.handle) as Arc<dyn Send + Sync>,
         })
     }

@@ -41,7 +41,7 @@ use std::ops::Bound;
 pub struct Cursor {
     view: View,
     keyspace: Keyspace,
-    position: CursorPosition,
+    position: Place,
     /// The record at which it is, if it is at one. A cursor may stand for long.
     key: Kept,
     value: Kept,
@@ -82,7 +82,7 @@ impl Walk {
 }
 
 #[derive(Clone, Copy)]
-enum CursorPosition {
+enum Place {
     BeforeFirst,
     AtRecord,
     BehindLast,
@@ -91,14 +91,7 @@ enum CursorPosition {
 impl Cursor {
     fn new(view: View, keyspace: &Keyspace) -> Self {
         let (key, value) = (Kept::default(), Kept::default());
-        Self {
-            view,
-            keyspace: keyspace.clone(),
-            position: CursorPosition::BeforeFirst,
-            key,
-            value,
-            walk: None,
-        }
+        Self { view, keyspace: keyspace.clone(), position: Place::BeforeFirst, key, value, walk: None }
     }
 
     /// Goes to the first record whose key is not less than `key`, or behind the last.
@@ -234,7 +227,7 @@ impl Cursor {
     /// # Ok(()) }
     /// ```
     pub fn record(&self) -> Option<(&[u8], &[u8])> {
-        matches!(self.position, CursorPosition::AtRecord).then(|| (self.key.bytes(), self.value.bytes()))
+        matches!(self.position, Place::AtRecord).then(|| (self.key.bytes(), self.value.bytes()))
     }
 
     fn step(&mut self, direction: Direction) -> Result<Option<(&[u8], &[u8])>> {
@@ -243,14 +236,12 @@ impl Cursor {
         }
         let here = || Bound::Excluded(Bytes::copy_from_slice(self.key.bytes()));
         let bounds = match (self.position, direction) {
-            (CursorPosition::BeforeFirst, Direction::Down) | (CursorPosition::BehindLast, Direction::Up) => {
+            (Place::BeforeFirst, Direction::Down) | (Place::BehindLast, Direction::Up) => {
                 return Ok(None);
             }
-            (CursorPosition::AtRecord, Direction::Up) => (here(), Bound::Unbounded),
-            (CursorPosition::AtRecord, Direction::Down) => (Bound::Unbounded, here()),
-            (CursorPosition::BeforeFirst | CursorPosition::BehindLast, _) => {
-                (Bound::Unbounded, Bound::Unbounded)
-            }
+            (Place::AtRecord, Direction::Up) => (here(), Bound::Unbounded),
+            (Place::AtRecord, Direction::Down) => (Bound::Unbounded, here()),
+            (Place::BeforeFirst | Place::BehindLast, _) => (Bound::Unbounded, Bound::Unbounded),
         };
         self.walk_between(direction, bounds)
     }
@@ -273,14 +264,14 @@ impl Cursor {
     fn advance(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         let Some((direction, walk)) = &mut self.walk else { return Ok(None) };
         let over = match direction {
-            Direction::Up => CursorPosition::BehindLast,
-            Direction::Down => CursorPosition::BeforeFirst,
+            Direction::Up => Place::BehindLast,
+            Direction::Down => Place::BeforeFirst,
         };
         self.position = match walk.advance(*direction) {
             Some(Ok((Value(key), Value(value)))) => {
                 self.key.keep(&key);
                 self.value.keep(&value);
-                CursorPosition::AtRecord
+                Place::AtRecord
             }
             Some(Err(error)) => {
                 // One that cannot be merged keeps nobody from those behind it.
@@ -301,9 +292,9 @@ impl Cursor {
 impl std::fmt::Debug for Cursor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (self.position, self.record()) {
-            (CursorPosition::BeforeFirst, _) => write!(f, "Cursor({:?}, before the first)", self.keyspace),
-            (CursorPosition::BehindLast, _) => write!(f, "Cursor({:?}, behind the last)", self.keyspace),
-            (CursorPosition::AtRecord, record) => write!(f, "Cursor({:?}, {record:?})", self.keyspace),
+            (Place::BeforeFirst, _) => write!(f, "Cursor({:?}, before the first)", self.keyspace),
+            (Place::BehindLast, _) => write!(f, "Cursor({:?}, behind the last)", self.keyspace),
+            (Place::AtRecord, record) => write!(f, "Cursor({:?}, {record:?})", self.keyspace),
         }
     }
 }

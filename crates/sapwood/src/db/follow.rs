@@ -164,8 +164,8 @@ pub(crate) fn open(volume: Arc<dyn Volume>, options: &Builder) -> Result<(Arc<En
     follower.merge_limits = merge_limits(&options.shares(current.span));
     let follower = Arc::new(follower);
     let engine = open::engine(&volume, (&current, &encryption), version, &Arc::default(), options, path)?;
-    let explainer = Arc::clone(&follower);
-    engine.pager.reader.explain_errors(move |error| explainer.explain(error));
+    let reworder = Arc::clone(&follower);
+    engine.pager.reader.reword_errors(move |error| reworder.reword(error));
     follower.refresh(&engine)?;
     Ok((engine, follower))
 }
@@ -376,7 +376,7 @@ impl Follower {
     }
 
     /// What an error of reading a node means.
-    fn explain(&self, error: Error) -> Error {
+    fn reword(&self, error: Error) -> Error {
         let is_other = matches!(&error, Error::Corrupt { file, .. } if file == DATA);
         if is_other && !self.needs.lock().is_kept() {
             tracing::debug!(%error, "the writer has used the place again");

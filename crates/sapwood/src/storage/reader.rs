@@ -74,7 +74,7 @@ pub(crate) struct NodeReader {
     encryption: Encryption,
     is_closed: AtomicBool,
     /// Says what an error of reading is a sign of, if other processes may write.
-    explain: OnceLock<Box<dyn Fn(Error) -> Error + Send + Sync>>,
+    reword: OnceLock<Box<dyn Fn(Error) -> Error + Send + Sync>>,
     pub counters: Striped<ReadCounters>,
     latencies: Latencies,
 }
@@ -146,7 +146,7 @@ impl NodeReader {
             frames,
             encryption,
             is_closed: AtomicBool::new(false),
-            explain: OnceLock::new(),
+            reword: OnceLock::new(),
             counters: Striped::default(),
             latencies,
         }
@@ -188,15 +188,15 @@ impl NodeReader {
         self.is_closed.store(true, SeqCst);
     }
 
-    /// From now on errors of reading are what `explain` makes of them.
-    pub fn explain_errors(&self, explain: impl Fn(Error) -> Error + Send + Sync + 'static) {
-        let _ = self.explain.set(Box::new(explain));
+    /// From now on errors of reading are what `reword` makes of them.
+    pub fn reword_errors(&self, reword: impl Fn(Error) -> Error + Send + Sync + 'static) {
+        let _ = self.reword.set(Box::new(reword));
     }
 
     /// What an error of reading is a sign of.
-    pub fn explain(&self, error: Error) -> Error {
-        match self.explain.get() {
-            Some(explain) => explain(error),
+    pub fn reword(&self, error: Error) -> Error {
+        match self.reword.get() {
+            Some(reword) => reword(error),
             None => error,
         }
     }
@@ -209,7 +209,7 @@ impl NodeReader {
         }
         read().map_err(|error| match self.is_closed.load(SeqCst) {
             true => Error::Closed,
-            false => self.explain(error),
+            false => self.reword(error),
         })
     }
 

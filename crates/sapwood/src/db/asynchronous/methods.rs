@@ -1,6 +1,6 @@
 //! The calls for tasks: of keyspaces, snapshots, batches and transactions.
 
-use super::waiting::{Host, Stage, Waiting};
+use super::waiting::{Owner, Stage, Waiting};
 use crate::answer::Giver;
 use crate::commit::CommitPipeline;
 use crate::current_state::Queued;
@@ -65,7 +65,7 @@ impl Keyspace {
         keys: impl IntoIterator<Item = K>,
     ) -> Waiting<Vec<Option<Value>>> {
         let (keyspace, keys) = (self.clone(), copied(keys));
-        Waiting::new(Host::Keyspace(self.clone()), move || {
+        Waiting::new(Owner::Keyspace(self.clone()), move || {
             let snapshot = Snapshot::new(Arc::clone(keyspace.handle()));
             begin_multi_get(snapshot, keyspace, keys)
         })
@@ -115,7 +115,7 @@ impl Snapshot {
         keys: impl IntoIterator<Item = K>,
     ) -> Waiting<Vec<Option<Value>>> {
         let (snapshot, of, keys) = (self.clone(), keyspace.clone(), copied(keys));
-        Waiting::new(Host::Keyspace(keyspace.clone()), move || begin_multi_get(snapshot, of, keys))
+        Waiting::new(Owner::Keyspace(keyspace.clone()), move || begin_multi_get(snapshot, of, keys))
     }
 }
 
@@ -143,7 +143,7 @@ impl Batch {
     /// it; [`Error::Io`](crate::Error::Io) if there is no space for that either.
     pub fn commit_async(&mut self) -> Waiting<()> {
         let (taken, durability, handle) = (self.take(), self.durability, Arc::clone(&self.handle));
-        Waiting::new(Host::Database(Arc::clone(&handle)), move || match taken {
+        Waiting::new(Owner::Database(Arc::clone(&handle)), move || match taken {
             Err(error) => Stage::ready(Err(error)),
             Ok(None) => Stage::ready(Ok(())),
             Ok(Some((body, count))) => begin_commit(&handle, durability, move |commits, durability| {

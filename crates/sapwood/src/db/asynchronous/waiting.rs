@@ -31,13 +31,13 @@ use std::task::{Context, Poll};
 pub struct Waiting<T> {
     stage: Stage<T>,
     /// Makes what was found what the caller gets: the value of a stored value that has not expired.
-    read: fn(&Host, T) -> Result<T>,
+    read: fn(&Owner, T) -> Result<T>,
     /// Keeps the database open, and is dropped last: threads that work for the future drop theirs before.
-    host: Host,
+    owner: Owner,
 }
 
 /// Whose future it is.
-pub(crate) enum Host {
+pub(crate) enum Owner {
     Database(Arc<Handle>),
     /// Names itself in errors.
     Keyspace(Keyspace),
@@ -92,8 +92,8 @@ impl<T: Send + 'static> Stage<T> {
 }
 
 impl<T> Waiting<T> {
-    pub(crate) fn new(host: Host, begin: impl FnOnce() -> Stage<T> + Send + Sync + 'static) -> Self {
-        Self { stage: Stage::New(Box::new(begin)), read: |_, value| Ok(value), host }
+    pub(crate) fn new(owner: Owner, begin: impl FnOnce() -> Stage<T> + Send + Sync + 'static) -> Self {
+        Self { stage: Stage::New(Box::new(begin)), read: |_, value| Ok(value), owner }
     }
 }
 
@@ -104,21 +104,21 @@ impl Waiting<Option<Value>> {
         key: &[u8],
         begin: impl FnOnce() -> Stage<Option<Value>> + Send + Sync + 'static,
     ) -> Self {
-        let read = |host: &Host, stored: Option<Value>| match host {
-            Host::Keyspace(keyspace) => keyspace.values().read_found(&[], stored),
-            Host::Record(keyspace, key) => keyspace.values().read_found(key, stored),
-            Host::Database(_) => Ok(stored),
+        let read = |owner: &Owner, stored: Option<Value>| match owner {
+            Owner::Keyspace(keyspace) => keyspace.values().read_found(&[], stored),
+            Owner::Record(keyspace, key) => keyspace.values().read_found(key, stored),
+            Owner::Database(_) => Ok(stored),
         };
-        let host = match keyspace.values().merging() {
-            None => Host::Keyspace(keyspace.clone()),
+        let owner = match keyspace.values().merging() {
+            None => Owner::Keyspace(keyspace.clone()),
             // Only what cannot be merged names its key.
-            Some(_) => Host::Record(keyspace.clone(), Key::from(key)),
+            Some(_) => Owner::Record(keyspace.clone(), Key::from(key)),
         };
-        Self { stage: Stage::New(Box::new(begin)), read, host }
+        Self { stage: Stage::New(Box::new(begin)), read, owner }
     }
 }
 
-impl Host {
+impl Owner {
     fn health(&self) -> &Health {
         match self {
             Self::Database(handle) => &handle.engine.health,
@@ -136,7 +136,7 @@ impl<T> Waiting<T> {
 
 impl<T> Drop for Waiting<T> {
     fn drop(&mut self) {
-        if self.host.health().is_forked() {
+        if self.owner.health().is_forked() {
             self.leak();
         }
     }
@@ -146,7 +146,7 @@ impl<T> Future for Waiting<T> {
     type Output = Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
-        if let Err(error) = self.host.health().check_process()
+        if let Err(error) = self.owner.health().check_process()
             && !matches!(self.stage, Stage::Over)
         {
             self.leak();
@@ -167,10 +167,10 @@ impl<T> Future for Waiting<T> {
         };
         let Poll::Ready(result) = polled else { return Poll::Pending };
         self.stage = Stage::Over;
-        let result = result.and_then(|found| (self.read)(&self.host, found));
-        Poll::Ready(result.map_err(|error| match &self.host {
-            Host::Keyspace(keyspace) | Host::Record(keyspace, _) => keyspace.named(error),
-            Host::Database(_) => error,
+        let result = result.and_then(|found| (self.read)(&self.owner, found));
+        Poll::Ready(result.map_err(|error| match &self.owner {
+            Owner::Keyspace(keyspace) | Owner::Record(keyspace, _) => keyspace.named(error),
+            Owner::Database(_) => error,
         }))
     }
 }

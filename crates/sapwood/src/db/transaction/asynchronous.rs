@@ -2,7 +2,7 @@
 
 use crate::db::asynchronous::Waiting;
 use crate::db::asynchronous::methods::begin_commit;
-use crate::db::asynchronous::waiting::{Host, Stage};
+use crate::db::asynchronous::waiting::{Owner, Stage};
 use crate::db::database::Database;
 use crate::db::keyspace::Keyspace;
 use crate::db::merging::{has_operands, needs_beneath};
@@ -155,8 +155,8 @@ impl Transaction {
     ) -> Waiting<Vec<Option<Value>>> {
         let keys: Vec<Bytes> = keys.into_iter().map(|key| Bytes::copy_from_slice(key.as_ref())).collect();
         let parts = self.parts_of_multi_get(keyspace, &keys);
-        let (snapshot, keyspace, host) = (self.snapshot.clone(), keyspace.clone(), keyspace.clone());
-        Waiting::new(Host::Keyspace(host), move || match parts {
+        let (snapshot, keyspace, owner) = (self.snapshot.clone(), keyspace.clone(), keyspace.clone());
+        Waiting::new(Owner::Keyspace(owner), move || match parts {
             Err(error) => Stage::ready(Err(error)),
             Ok(parts) if parts.is_whole() => Stage::ready(parts.complete(&snapshot, &keyspace, &keys)),
             Ok(parts) => {
@@ -187,7 +187,7 @@ impl Transaction {
     /// As [`Transaction::commit`].
     pub fn commit_async(self) -> Waiting<()> {
         let (handle, durability) = (Arc::clone(&self.open.handle), self.durability);
-        Waiting::new(Host::Database(Arc::clone(&handle)), move || {
+        Waiting::new(Owner::Database(Arc::clone(&handle)), move || {
             if self.writes.is_empty() {
                 return Stage::ready(self.commit());
             }
