@@ -17,13 +17,13 @@ use crate::completion::{complete, complete_one};
 use crate::directory::{Directory, Identity, cannot_sync, is_removed};
 use crate::disk_options::{Backend, DiskOptions};
 use crate::forked::{OfProcess, Process};
-use crate::in_flight::Flight;
+use crate::in_flight::DiskReads;
 use crate::lock::{Mutex, RwLock};
 use crate::lock_file::{self, Held};
 use crate::make_directory::make_directory;
 use crate::mapping;
 use crate::stall::Stalls;
-use crate::transfer::{Landing, Memory, Mover, Transfer};
+use crate::transfer::{Memory, Mover, OwnedRead, Transfer};
 use crate::{
     Access, Counters, Device, Entry, Error, FileId, InFlight, Limits, Lock, LockKind, Read, ReadInto,
     Request, Result, Volume, Window, Write, direct, threads,
@@ -244,22 +244,22 @@ impl Disk {
         }
         self.count_reads(last.iter().map(|read| read.buffer.len()));
         let files = &files[first..];
-        let landings = last.into_iter().zip(files).map(|(ReadInto { offset, buffer, .. }, file)| Landing {
+        let owned = last.into_iter().zip(files).map(|(ReadInto { offset, buffer, .. }, file)| OwnedRead {
             file: Arc::clone(&file.file),
             offset,
             buffer,
             outcome: Ok(0),
         });
-        match self.mover.begin(landings.collect()) {
-            Ok(flying) => {
+        match self.mover.begin(owned.collect()) {
+            Ok(begun) => {
                 let names = files.iter().map(|file| Arc::clone(&file.name)).collect();
-                let flying = OfProcess::new(flying);
-                Ok(InFlight::flying(Flight { filled, flying, names, mover: Arc::clone(&self.mover) }))
+                let begun = OfProcess::new(begun);
+                Ok(InFlight::begun(DiskReads { filled, begun, names, mover: Arc::clone(&self.mover) }))
             }
-            Err(mut landings) => {
-                let transfers = landings.iter_mut().map(Landing::transfer).collect();
+            Err(mut owned) => {
+                let transfers = owned.iter_mut().map(OwnedRead::transfer).collect();
                 complete(&*self.mover, transfers, "read", |index| &files[index].name)?;
-                filled.extend(landings.into_iter().map(|landing| landing.buffer));
+                filled.extend(owned.into_iter().map(|read| read.buffer));
                 Ok(InFlight::ended(Ok(filled)))
             }
         }

@@ -9,7 +9,7 @@
 
 use crate::completion::conclude;
 use crate::forked::OfProcess;
-use crate::transfer::{Flying, Landing, Mover};
+use crate::transfer::{Mover, OwnedRead, OwnedReads};
 use crate::{AlignedBuffer, FileId, Read, Result};
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub struct InFlight(State);
 
 enum State {
     Ended(Result<Vec<AlignedBuffer>>),
-    Flying(Box<Flight>),
+    Begun(Box<DiskReads>),
 }
 
 impl InFlight {
@@ -53,8 +53,8 @@ impl InFlight {
         Self(State::Ended(result))
     }
 
-    pub(crate) fn flying(flight: Flight) -> Self {
-        Self(State::Flying(Box::new(flight)))
+    pub(crate) fn begun(reads: DiskReads) -> Self {
+        Self(State::Begun(Box::new(reads)))
     }
 
     /// Whether all reads had already ended when the set was started: always on devices without asynchronous
@@ -71,7 +71,7 @@ impl InFlight {
     pub fn wait(self) -> Result<Vec<AlignedBuffer>> {
         match self.0 {
             State::Ended(result) => result,
-            State::Flying(flight) => flight.wait(),
+            State::Begun(reads) => reads.wait(),
         }
     }
 }
@@ -80,30 +80,30 @@ impl std::fmt::Debug for InFlight {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self.0 {
             State::Ended(_) => "InFlight(ended)",
-            State::Flying(_) => "InFlight",
+            State::Begun(_) => "InFlight",
         })
     }
 }
 
 /// The reads that a [`Disk`](crate::Disk) has started.
-pub(crate) struct Flight {
+pub(crate) struct DiskReads {
     /// Buffers that are already filled: those of all parts of a large set but the last.
     pub filled: Vec<AlignedBuffer>,
     /// A child that was forked shares the kernel's queues of its parent: if it took completions from these, its parent would wait for them.
-    pub flying: OfProcess<Box<dyn Flying>>,
+    pub begun: OfProcess<Box<dyn OwnedReads>>,
     /// Names of the files, for errors.
     pub names: Vec<Arc<str>>,
     /// Completes short reads.
     pub mover: Arc<dyn Mover>,
 }
 
-impl Flight {
+impl DiskReads {
     fn wait(self) -> Result<Vec<AlignedBuffer>> {
-        let mut landings = self.flying.take()?.land();
-        let transfers = landings.iter_mut().map(Landing::transfer).collect();
+        let mut reads = self.begun.take()?.wait();
+        let transfers = reads.iter_mut().map(OwnedRead::transfer).collect();
         conclude(&*self.mover, transfers, "read", |index| &self.names[index])?;
         let mut buffers = self.filled;
-        buffers.extend(landings.into_iter().map(|landing| landing.buffer));
+        buffers.extend(reads.into_iter().map(|read| read.buffer));
         Ok(buffers)
     }
 }
@@ -137,33 +137,33 @@ mod tests {
     }
 
     /// Those that were tried once already.
-    struct Tried(Vec<Landing>);
+    struct Tried(Vec<OwnedRead>);
 
-    impl Flying for Tried {
-        fn land(self: Box<Self>) -> Vec<Landing> {
+    impl OwnedReads for Tried {
+        fn wait(self: Box<Self>) -> Vec<OwnedRead> {
             self.0
         }
     }
 
-    fn flight(file: &Arc<File>, step: usize, lens: &[usize]) -> Flight {
+    fn begun(file: &Arc<File>, step: usize, lens: &[usize]) -> DiskReads {
         let mover = Arc::new(Slow(step));
         let mut at = 0;
-        let landings = lens.iter().map(|len| {
+        let reads = lens.iter().map(|len| {
             let (offset, buffer) = (at, AlignedBuffer::new(*len));
             at += *len as u64;
-            Landing { file: Arc::clone(file), offset, buffer, outcome: Ok(0) }
+            OwnedRead { file: Arc::clone(file), offset, buffer, outcome: Ok(0) }
         });
-        let mut landings: Vec<_> = landings.collect();
-        for landing in &mut landings {
-            let mut transfers = [landing.transfer()];
+        let mut reads: Vec<_> = reads.collect();
+        for read in &mut reads {
+            let mut transfers = [read.transfer()];
             mover.run(&mut transfers);
             let [tried] = transfers;
-            landing.outcome = tried.outcome;
+            read.outcome = tried.outcome;
         }
         let names = lens.iter().map(|len| format!("{len}").into()).collect();
-        Flight {
+        DiskReads {
             filled: vec![AlignedBuffer::new(1)],
-            flying: OfProcess::new(Box::new(Tried(landings))),
+            begun: OfProcess::new(Box::new(Tried(reads))),
             names,
             mover,
         }
@@ -176,10 +176,10 @@ mod tests {
         file.write_all(&text).unwrap();
         let file = Arc::new(file);
         for step in [1, 7, 300, 1000] {
-            let found = flight(&file, step, &[100, 400, 500]).wait().unwrap();
+            let found = begun(&file, step, &[100, 400, 500]).wait().unwrap();
             assert_eq!(found[0].len(), 1, "what was filled before comes first");
             assert!(found[1..].iter().flat_map(|buffer| buffer.iter()).eq(&text), "step {step}");
-            match flight(&file, step, &[100, 500, 700]).wait().unwrap_err() {
+            match begun(&file, step, &[100, 500, 700]).wait().unwrap_err() {
                 Error::Short { file, offset: 600, expected: 700, found: 400, .. } => assert_eq!(file, "700"),
                 other => panic!("step {step}: {other:?}"),
             }

@@ -173,7 +173,7 @@ impl Mover for Libaio {
 }
 
 /// A set in flight.
-struct Flight<'a> {
+struct SetInFlight<'a> {
     context: Context,
     blocks: Vec<Iocb>,
     events: Vec<Event>,
@@ -186,7 +186,7 @@ struct Flight<'a> {
     watch: Watch<'a>,
 }
 
-impl Flight<'_> {
+impl SetInFlight<'_> {
     fn is_waiting(&self) -> bool {
         self.pending.count() > 0 || (self.submitted < self.blocks.len() && !self.refused)
     }
@@ -373,7 +373,7 @@ fn run_part(mut context: Context, part: &mut [Transfer<'_>], stalls: &Stalls) ->
         })
         .collect();
     let events = vec![Event::default(); blocks.len()];
-    let mut flight = Flight {
+    let mut set = SetInFlight {
         context,
         blocks,
         events,
@@ -383,16 +383,16 @@ fn run_part(mut context: Context, part: &mut [Transfer<'_>], stalls: &Stalls) ->
         is_suspect: false,
         watch: stalls.watch(),
     };
-    let is_complete = flight.finish(part);
-    let submitted = flight.submitted;
+    let is_complete = set.finish(part);
+    let submitted = set.submitted;
     let context = if !is_complete {
-        flight.cancel(part, stalls);
+        set.cancel(part, stalls);
         None
-    } else if flight.is_suspect {
+    } else if set.is_suspect {
         quietly(|| tracing::error!("libaio reported what nobody waited for: the context is destroyed"));
         None
     } else {
-        Some(flight.context)
+        Some(set.context)
     };
     // Transfers that the kernel did not take are done with ordinary calls, which also report what is wrong with them, if
     // anything; so are those that were cancelled.

@@ -41,13 +41,13 @@ pub(crate) trait Mover: Send + Sync {
     fn run(&self, set: &mut [Transfer<'_>]);
 
     /// Starts the reads, and returns while they are in flight. If that is not possible, returns them untouched.
-    fn begin(&self, set: Vec<Landing>) -> Result<Box<dyn Flying>, Vec<Landing>> {
+    fn begin(&self, set: Vec<OwnedRead>) -> Result<Box<dyn OwnedReads>, Vec<OwnedRead>> {
         Err(set)
     }
 }
 
 /// A read that owns its resources, since nobody waits for it yet.
-pub(crate) struct Landing {
+pub(crate) struct OwnedRead {
     pub file: Arc<File>,
     pub offset: u64,
     pub buffer: AlignedBuffer,
@@ -55,7 +55,7 @@ pub(crate) struct Landing {
     pub outcome: io::Result<usize>,
 }
 
-impl Landing {
+impl OwnedRead {
     /// The same read, with its result so far, for the caller that waits.
     pub fn transfer(&mut self) -> Transfer<'_> {
         Transfer {
@@ -69,9 +69,9 @@ impl Landing {
 
 /// Reads in flight. Dropping them waits until none is, or leaves them to the mover, which ends them at the
 /// latest when it is dropped. Leaking them leaks their buffers.
-pub(crate) trait Flying: Send + Sync {
+pub(crate) trait OwnedReads: Send + Sync {
     /// Waits until no read is in flight, and returns the reads, each tried once.
-    fn land(self: Box<Self>) -> Vec<Landing>;
+    fn wait(self: Box<Self>) -> Vec<OwnedRead>;
 }
 
 impl Transfer<'_> {

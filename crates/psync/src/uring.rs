@@ -4,7 +4,7 @@
 //! Invariants:
 //! 1. [`Uring::run`] returns only when every request that the kernel took has completed, or is gone with its ring: no
 //!    buffer is touched later.
-//! 2. An [`Aloft`] owns its buffers, its files and its ring until the same. Dropping a [`Begun`] leaves it to the rings,
+//! 2. A [`RingReads`] owns its buffers, its files and its ring until the same. Dropping a [`Begun`] leaves it to the rings,
 //!    up to a limit. It is freed after another set has been carried out, or at the latest with the [`Uring`].
 //! 3. A ring is used by one set at a time. A ring that failed, was cancelled, or reported a completion that nobody
 //!    waits for, is not used by another set.
@@ -35,15 +35,15 @@
 //! work is done by the thread that started the set, when it next enters the kernel or is interrupted (while it
 //! computes, by the next tick; while it sleeps, at once); or by the kernel if that thread has ended.
 
-mod aloft;
+mod in_flight;
 mod progress;
 
 use crate::busy_wait::{PollPermit, Waiting, is_short};
 use crate::lock::Mutex;
 use crate::ring::Ring;
 use crate::stall::Stalls;
-use crate::transfer::{Flying, Landing, Memory, Mover, TRANSFER_MAX, Transfer};
-use aloft::{Aloft, Begun, Permit, Pinned};
+use crate::transfer::{Memory, Mover, OwnedRead, OwnedReads, TRANSFER_MAX, Transfer};
+use in_flight::{Begun, Permit, Pinned, RingReads};
 use io_uring::{opcode, types};
 use progress::{Progress, is_sent_back};
 use std::io;
@@ -63,7 +63,7 @@ struct Rings {
     /// Number of started sets that hold a ring.
     begun: AtomicUsize,
     /// Sets in flight that nobody waits for. `None` when the [`Uring`] is gone.
-    left: Mutex<Option<Vec<Aloft>>>,
+    left: Mutex<Option<Vec<RingReads>>>,
     /// The number of these sets, for checks that need not be exact.
     left_count: AtomicUsize,
     /// Buffers that the kernel does not let go of.
@@ -145,7 +145,7 @@ impl Rings {
         }
         let Some(mut left) = self.left.try_lock() else { return };
         let Some(left_sets) = left.as_mut() else { return };
-        let completed: Vec<_> = left_sets.extract_if(.., Aloft::has_completed).collect();
+        let completed: Vec<_> = left_sets.extract_if(.., RingReads::has_completed).collect();
         self.left_count.store(left_sets.len(), Relaxed);
         // Dropping them gives their rings back.
         drop(left);
@@ -211,7 +211,7 @@ impl Mover for Uring {
         }
     }
 
-    fn begin(&self, set: Vec<Landing>) -> Result<Box<dyn Flying>, Vec<Landing>> {
+    fn begin(&self, set: Vec<OwnedRead>) -> Result<Box<dyn OwnedReads>, Vec<OwnedRead>> {
         if set.len() > self.rings.entries as usize {
             return Err(set);
         }
@@ -219,7 +219,7 @@ impl Mover for Uring {
         let Some((permit, ring)) = permit.and_then(|permit| Some((permit, self.rings.take().ok()?))) else {
             return Err(set);
         };
-        Ok(Box::new(Begun::new(Aloft::begin(permit, ring, set))))
+        Ok(Box::new(Begun::new(RingReads::begin(permit, ring, set))))
     }
 }
 
@@ -294,11 +294,11 @@ mod tests {
         };
         let (reader, mut writer) = io::pipe().unwrap();
         let file = Arc::new(File::from(OwnedFd::from(reader)));
-        let landing = Landing { file, offset: 0, buffer: AlignedBuffer::new(1), outcome: Ok(0) };
-        let begun = std::thread::scope(|scope| scope.spawn(|| uring.begin(vec![landing]).ok()).join());
+        let read = OwnedRead { file, offset: 0, buffer: AlignedBuffer::new(1), outcome: Ok(0) };
+        let begun = std::thread::scope(|scope| scope.spawn(|| uring.begin(vec![read]).ok()).join());
         writer.write_all(&[7]).unwrap();
-        let landed = begun.unwrap().expect("a ring").land();
-        match &landed[0].outcome {
+        let reads = begun.unwrap().expect("a ring").wait();
+        match &reads[0].outcome {
             Ok(_) => eprintln!("SKIPPED: this kernel goes on without the thread"),
             Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ESPIPE), "{error}"),
         }
@@ -316,7 +316,7 @@ mod tests {
         let stays_open = writer.try_clone().unwrap();
         let begun = |_| {
             let (file, buffer) = (Arc::clone(&file), AlignedBuffer::new(1));
-            uring.begin(vec![Landing { file, offset: 0, buffer, outcome: Ok(0) }]).ok().unwrap()
+            uring.begin(vec![OwnedRead { file, offset: 0, buffer, outcome: Ok(0) }]).ok().unwrap()
         };
         let mut sets: Vec<_> = (0..=LEFT_MAX).map(begun).collect();
         let (is_written, (go, wait)) = (AtomicBool::new(false), mpsc::channel());

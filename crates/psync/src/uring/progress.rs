@@ -6,7 +6,7 @@ use super::PIECE;
 use crate::busy_wait::PollPermit;
 use crate::ring::{Exit, Ring};
 use crate::stall::{Pending, Stalls, Watch, described, quietly, request};
-use crate::transfer::{Landing, Transfer};
+use crate::transfer::{OwnedRead, Transfer};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -32,16 +32,16 @@ impl Members for [Transfer<'_>] {
     }
 }
 
-impl Members for [Landing] {
+impl Members for [OwnedRead] {
     fn end(&mut self, index: usize, outcome: io::Result<usize>) {
-        if let Some(landing) = self.get_mut(index) {
-            landing.outcome = outcome;
+        if let Some(read) = self.get_mut(index) {
+            read.outcome = outcome;
         }
     }
 
     fn describe(&mut self, index: usize) -> Option<String> {
-        let landing = self.get(index)?;
-        Some(request("read", &landing.file, landing.offset, landing.buffer.visible_len()))
+        let read = self.get(index)?;
+        Some(request("read", &read.file, read.offset, read.buffer.visible_len()))
     }
 }
 

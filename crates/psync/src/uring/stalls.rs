@@ -55,14 +55,14 @@ fn write_and_read(uring: &Uring, seed: u8) {
     assert!(buffers == data, "seed {seed}");
 }
 
-fn landings(file: &Arc<File>, pool: &BufferPool, count: usize) -> Vec<Landing> {
-    let landing = |n| Landing {
+fn reads(file: &Arc<File>, pool: &BufferPool, count: usize) -> Vec<OwnedRead> {
+    let read = |n| OwnedRead {
         file: Arc::clone(file),
         offset: (n * LEN) as u64,
         buffer: pool.take(LEN),
         outcome: Ok(0),
     };
-    (0..count).map(landing).collect()
+    (0..count).map(read).collect()
 }
 
 fn filled(blocks: usize) -> Arc<File> {
@@ -181,20 +181,20 @@ fn a_second_completion_does_not_count_for_the_next_set() {
 }
 
 #[test]
-fn reads_that_were_begun_and_whose_completions_are_lost_land() {
+fn reads_that_were_begun_and_whose_completions_are_lost_end() {
     for uring in each(TIMEOUT, |n| if n == 0 { Fate::Lost } else { Fate::Come }) {
         let (file, pool) = (filled(3), BufferPool::new(1 << 20));
-        let landed = uring.begin(landings(&file, &pool, 3)).ok().unwrap().land();
-        for (n, landing) in landed.iter().enumerate() {
-            assert!(matches!(landing.outcome, Ok(LEN)), "{:?}", landing.outcome);
-            assert!(landing.buffer.iter().all(|byte| *byte == n as u8 + 1));
+        let done = uring.begin(reads(&file, &pool, 3)).ok().unwrap().wait();
+        for (n, read) in done.iter().enumerate() {
+            assert!(matches!(read.outcome, Ok(LEN)), "{:?}", read.outcome);
+            assert!(read.buffer.iter().all(|byte| *byte == n as u8 + 1));
         }
         assert_eq!((uring.rings.stalls.timeouts(), uring.rings.pinned_count.load(Relaxed)), (1, 0));
         // Who drops them waits no longer either, nor does who drops the backend.
         *uring.rings.faults.lock() = Some(Arc::new(Faults::new(|_| Fate::Lost)));
-        drop(uring.begin(landings(&file, &pool, 3)).ok().unwrap());
+        drop(uring.begin(reads(&file, &pool, 3)).ok().unwrap());
         drop(uring);
-        drop(landed);
+        drop(done);
         assert_eq!(pool.idle_bytes(), 6 * LEN, "the buffers are back");
     }
 }
@@ -205,8 +205,8 @@ fn buffers_that_the_kernel_does_not_let_go_of_are_pinned() {
     for uring in each(TIMEOUT, |n| if n == 0 { Fate::Lost } else { Fate::Come }) {
         let (file, pool) = (filled(3), BufferPool::new(1 << 20));
         let held = uring.rings.idle.lock()[0].held_open();
-        let landed = uring.begin(landings(&file, &pool, 3)).ok().unwrap().land();
-        let failed: Vec<_> = landed.into_iter().filter_map(|landing| landing.outcome.err()).collect();
+        let done = uring.begin(reads(&file, &pool, 3)).ok().unwrap().wait();
+        let failed: Vec<_> = done.into_iter().filter_map(|read| read.outcome.err()).collect();
         assert_eq!(failed.len(), 1, "the others have completed");
         let error = Error::from_io("read", "data", Some(4096), failed.into_iter().next().unwrap());
         assert!(matches!(error, Error::Stalled { .. }), "{error:?}");
@@ -230,10 +230,10 @@ fn buffers_are_pinned_before_that_is_reported() {
     for uring in each(TIMEOUT, |_| Fate::Lost) {
         let (file, pool) = (filled(3), BufferPool::new(1 << 20));
         let held = uring.rings.idle.lock()[0].held_open();
-        let begun = uring.begin(landings(&file, &pool, 3)).ok().unwrap();
+        let begun = uring.begin(reads(&file, &pool, 3)).ok().unwrap();
         let is_last = |event: &String| event.contains("their buffers are not used again");
         let told = events_of(|| {
-            while_errors_panic(|| _ = catch_unwind(AssertUnwindSafe(|| drop(begun.land()))));
+            while_errors_panic(|| _ = catch_unwind(AssertUnwindSafe(|| drop(begun.wait()))));
         });
         assert!(told.iter().any(is_last), "{told:?}");
         assert_eq!(pool.idle_bytes(), 0, "the kernel may still write to them");
@@ -248,7 +248,7 @@ fn pinned_buffers_outlive_the_backend() {
         let (file, pool) = (filled(3), BufferPool::new(1 << 20));
         let held = uring.rings.idle.lock()[0].held_open();
         // Left to the rings, and ended with them.
-        drop(uring.begin(landings(&file, &pool, 3)).ok().unwrap());
+        drop(uring.begin(reads(&file, &pool, 3)).ok().unwrap());
         let began = Instant::now();
         drop(uring);
         assert!(began.elapsed() < Duration::from_secs(20), "the backend cannot be closed");
@@ -293,6 +293,6 @@ fn rings_that_lose_set_after_set_are_not_used_any_more() {
         assert_eq!(uring.rings.stalls.timeouts(), 3);
         assert!(began.elapsed() < Duration::from_secs(20));
         let (file, pool) = (filled(3), BufferPool::new(1 << 20));
-        assert!(uring.begin(landings(&file, &pool, 3)).is_err(), "they are read at once instead");
+        assert!(uring.begin(reads(&file, &pool, 3)).is_err(), "they are read at once instead");
     }
 }

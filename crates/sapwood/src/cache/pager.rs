@@ -277,28 +277,38 @@ impl Pager {
     }
 
     /// As [`Pager::fetch`], but does not read yet, and takes nothing from the prefetch buffer.
-    pub fn ask(&self, segments: &Segments, wanted: Vec<(NodeId, Address)>, mode: ReadMode) -> Result<Coming> {
+    pub fn ask(
+        &self,
+        segments: &Segments,
+        wanted: Vec<(NodeId, Address)>,
+        mode: ReadMode,
+    ) -> Result<AskedNodes> {
         let nodes: Vec<_> = wanted.iter().map(|(_, address)| self.cached(*address)).collect();
         let missing: Vec<usize> = (0..wanted.len()).filter(|index| nodes[*index].is_none()).collect();
         self.counters.mine().hits.fetch_add((wanted.len() - missing.len()) as u64, Relaxed);
         let plan = self.plan(segments, missing, &wanted, mode)?;
-        Ok(Coming { wanted, nodes, plan, mode, begun: None })
+        Ok(AskedNodes { wanted, nodes, plan, mode, begun: None })
     }
 
     /// Has the device begin to read the missing nodes, into spare buffers if there are any, unless too much
     /// was begun already. Returns whether the reads are in flight, or there is nothing to read: then the
     /// caller has reason to begin more.
-    pub fn begin(&self, coming: &mut Coming, spare: &mut Vec<AlignedBuffer>, limit: InFlightLimit) -> bool {
-        if coming.begun.is_none() {
-            coming.begun = self.reader.begin(&coming.plan, spare, limit);
+    pub fn begin(
+        &self,
+        asked: &mut AskedNodes,
+        spare: &mut Vec<AlignedBuffer>,
+        limit: InFlightLimit,
+    ) -> bool {
+        if asked.begun.is_none() {
+            asked.begun = self.reader.begin(&asked.plan, spare, limit);
         }
-        coming.begun.as_ref().map_or(coming.plan.is_empty(), |begun| !begun.has_ended())
+        asked.begun.as_ref().map_or(asked.plan.is_empty(), |begun| !begun.has_ended())
     }
 
     /// Completes a [`Pager::ask`]: returns the nodes in the order asked. Reads what was not begun; the
     /// buffers of begun reads become spare.
-    pub fn bring(&self, coming: Coming, spare: &mut Vec<AlignedBuffer>) -> Result<Vec<Node>> {
-        let Coming { wanted, mut nodes, plan, mode, begun } = coming;
+    pub fn bring(&self, asked: AskedNodes, spare: &mut Vec<AlignedBuffer>) -> Result<Vec<Node>> {
+        let AskedNodes { wanted, mut nodes, plan, mode, begun } = asked;
         let take_in = self.take_in(&wanted, mode, &mut nodes);
         match begun {
             Some(begun) if mode == ReadMode::Ahead => {
@@ -345,7 +355,7 @@ impl Drop for IteratorMemory {
 
 /// Nodes that were asked for: cached ones are here, the others still to be read or in flight. See
 /// [`Pager::ask`].
-pub(crate) struct Coming {
+pub(crate) struct AskedNodes {
     wanted: Vec<(NodeId, Address)>,
     nodes: Vec<Option<Node>>,
     plan: Plan,
@@ -353,14 +363,14 @@ pub(crate) struct Coming {
     begun: Option<ReadsInFlight>,
 }
 
-impl Coming {
+impl AskedNodes {
     /// The nodes, in the order in which they were asked for.
     pub fn ids(&self) -> impl Iterator<Item = NodeId> {
         self.wanted.iter().map(|(id, _)| *id)
     }
 
     /// Bytes of memory in flight.
-    pub fn aloft(&self) -> usize {
+    pub fn bytes_in_flight(&self) -> usize {
         self.begun.as_ref().map_or(0, ReadsInFlight::bytes)
     }
 }

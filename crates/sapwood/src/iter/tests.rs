@@ -26,13 +26,13 @@ fn a_standing_iterator_holds_what_is_in_flight_and_nothing_else() {
     while walk.next().unwrap().is_some() {
         assert!(walk.spare() == 0);
         assert!(
-            pager.reader.aloft().is_multiple_of(AlignedBuffer::ALIGNMENT),
+            pager.reader.bytes_in_flight().is_multiple_of(AlignedBuffer::ALIGNMENT),
             "{} bytes",
-            pager.reader.aloft()
+            pager.reader.bytes_in_flight()
         );
-        flights += usize::from(pager.reader.aloft() > 0);
+        flights += usize::from(pager.reader.bytes_in_flight() > 0);
     }
-    assert!(flights > 10_000 && pager.reader.aloft() == 0, "{flights}");
+    assert!(flights > 10_000 && pager.reader.bytes_in_flight() == 0, "{flights}");
 }
 
 /// Each held the leaf of the record that it had shown last, beyond the budget and whatever iterators had to leave.

@@ -68,8 +68,8 @@ pub(crate) struct NodeReader {
     pio_max: usize,
     buffers: BufferPool,
     /// Bytes of buffers that reads in flight may hold, and do hold.
-    aloft_max: usize,
-    aloft: Arc<AtomicUsize>,
+    in_flight_max: usize,
+    in_flight: Arc<AtomicUsize>,
     frames: Arc<Frames>,
     encryption: Encryption,
     is_closed: AtomicBool,
@@ -141,8 +141,8 @@ impl NodeReader {
             alignment,
             pio_max: pio_max.max(1),
             buffers: BufferPool::new(idle_buffers),
-            aloft_max: idle_buffers,
-            aloft: Arc::default(),
+            in_flight_max: idle_buffers,
+            in_flight: Arc::default(),
             frames,
             encryption,
             is_closed: AtomicBool::new(false),
@@ -164,7 +164,7 @@ impl NodeReader {
 
     /// Bytes of read buffers that may be idle.
     pub fn buffers_max(&self) -> u64 {
-        self.aloft_max as u64
+        self.in_flight_max as u64
     }
 
     /// The frames that nodes are copied into.
@@ -179,8 +179,8 @@ impl NodeReader {
 
     /// Bytes of buffers that reads in flight hold.
     #[cfg(test)]
-    pub fn aloft(&self) -> usize {
-        self.aloft.load(Relaxed)
+    pub fn bytes_in_flight(&self) -> usize {
+        self.in_flight.load(Relaxed)
     }
 
     /// From now on nothing is read: others may open the database, and write where nodes were.
@@ -233,7 +233,7 @@ impl NodeReader {
         let mut bytes = 0;
         let fits = |len: &usize| {
             bytes += len;
-            bytes <= self.aloft_max.max(TOGETHER_MIN)
+            bytes <= self.in_flight_max.max(TOGETHER_MIN)
         };
         lens.take_while(fits).count().max(1)
     }
@@ -345,7 +345,7 @@ impl NodeReader {
         let shared = match limit {
             InFlightLimit::Shared { mine } => {
                 let bytes = runs.clone().map(|run| AlignedBuffer::capacity_for(run.len)).sum();
-                Some(Permit::of(bytes, &self.aloft, self.aloft_max, mine)?)
+                Some(Permit::of(bytes, &self.in_flight, self.in_flight_max, mine)?)
             }
             InFlightLimit::Own => None,
         };

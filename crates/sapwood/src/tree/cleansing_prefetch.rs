@@ -18,10 +18,8 @@
 //!    them). They do not count against the memory that scans may have in flight.
 //! 3. The thread never waits for room while it has reads in flight: the flush may be waiting for those.
 
-use crate::cache::pager;
-use crate::cache::pager::{Pager, ReadMode};
-use crate::cache::prefetch_buffer;
-use crate::cache::prefetch_buffer::{Admission, KeyPosition, PrefetchBuffer, WantedNodes};
+use crate::cache::pager::{AskedNodes, Pager, ReadMode};
+use crate::cache::prefetch_buffer::{Admission, Coming, KeyPosition, PrefetchBuffer, WantedNodes};
 use crate::error::Result;
 use crate::operation::KeyspaceId;
 use crate::storage::node::NodeId;
@@ -38,7 +36,7 @@ const BATCHES: u64 = 4;
 /// turn comes.
 const LARGEST: u64 = 2;
 /// Batches in flight: while the nodes of one are checked the device reads the next.
-const FLYING: usize = 2;
+const BEGUN: usize = 2;
 
 /// Reads ahead until the prefetch buffer, which has room for `limit` bytes, is closed, everything is read, or a read
 /// fails. The flush then meets the same failure and reports it.
@@ -51,15 +49,15 @@ pub(crate) fn prefetch_for_cleansing(
 ) {
     let batch = limit / BATCHES;
     let mut order = Order { pager, batch, due, blocks: VecDeque::new() };
-    let mut flying = VecDeque::new();
+    let mut begun = VecDeque::new();
     let mut is_in_flight = false;
     loop {
         // One batch is enough if it is long. If the device cannot read ahead, a batch that was read must not
         // wait for the next.
-        let aloft = flying.iter().map(|Batch { reads, .. }| reads.aloft() as u64).sum::<u64>();
-        let is_begun_beside = is_in_flight && flying.len() < FLYING && aloft <= FLYING as u64 * batch;
-        let has_more = order.has_more() && (flying.is_empty() || is_begun_beside);
-        if flying.is_empty() && has_more {
+        let bytes = begun.iter().map(|Batch { reads, .. }| reads.bytes_in_flight() as u64).sum::<u64>();
+        let is_begun_beside = is_in_flight && begun.len() < BEGUN && bytes <= BEGUN as u64 * batch;
+        let has_more = order.has_more() && (begun.is_empty() || is_begun_beside);
+        if begun.is_empty() && has_more {
             prefetch.wait_for_room(batch);
         }
         match prefetch.admits(batch) {
@@ -71,10 +69,10 @@ pub(crate) fn prefetch_for_cleansing(
                 let nodes = coming.nodes.clone();
                 let Ok(mut reads) = pager.ask(&version.segments, nodes, ReadMode::Ahead) else { return };
                 is_in_flight = pager.begin(&mut reads, &mut Vec::new(), InFlightLimit::Own);
-                flying.push_back(Batch { coming, reads, _version: version });
+                begun.push_back(Batch { coming, reads, _version: version });
             }
             _ => {
-                let Some(Batch { coming, reads, _version }) = flying.pop_front() else { return };
+                let Some(Batch { coming, reads, _version }) = begun.pop_front() else { return };
                 let Ok(read) = pager.bring(reads, &mut Vec::new()) else { return };
                 coming.arrived(read);
             }
@@ -84,8 +82,8 @@ pub(crate) fn prefetch_for_cleansing(
 
 /// Nodes that are read together.
 struct Batch<'a> {
-    coming: prefetch_buffer::Coming<'a>,
-    reads: pager::Coming,
+    coming: Coming<'a>,
+    reads: AskedNodes,
     /// Keeps the space of the nodes from being overwritten.
     _version: Arc<Version>,
 }

@@ -4,7 +4,7 @@
 //! Invariant: levels go down by one from node to child, so that no descent can go in a circle, whatever the
 //! disk says.
 
-use crate::cache::pager::{Coming, Keep, Pager, ReadMode};
+use crate::cache::pager::{AskedNodes, Keep, Pager, ReadMode};
 use crate::error::{Error, Result};
 use crate::log_area::LogArea;
 use crate::merging::Merging;
@@ -111,7 +111,7 @@ impl TreeView<'_> {
 
     /// Asks for leaves and then log pieces, as [`TreeView::mixed`] with [`ReadMode::Runs`], but does not read
     /// yet.
-    pub fn ask(&self, leaves: &[NodeId], pieces: impl Iterator<Item = NodeId>) -> Result<Coming> {
+    pub fn ask(&self, leaves: &[NodeId], pieces: impl Iterator<Item = NodeId>) -> Result<AskedNodes> {
         let wanted = leaves.iter().copied().chain(pieces).map(|id| Ok((id, self.address(id)?)));
         self.pager.ask(&self.version.segments, wanted.collect::<Result<_>>()?, ReadMode::Runs)
     }
@@ -119,11 +119,11 @@ impl TreeView<'_> {
     /// Completes a [`TreeView::ask`] for so many leaves: returns the leaves, and the pieces.
     pub fn bring(
         &self,
-        coming: Coming,
+        asked: AskedNodes,
         spare: &mut Vec<AlignedBuffer>,
         leaves: usize,
     ) -> Result<(Vec<Node>, Vec<Node>)> {
-        let mut nodes = self.pager.bring(coming, spare)?.into_iter();
+        let mut nodes = self.pager.bring(asked, spare)?.into_iter();
         let of_level = |level| move |node| self.check(node, level);
         let leaves = nodes.by_ref().take(leaves).map(of_level(0)).collect::<Result<_>>()?;
         Ok((leaves, nodes.map(of_level(PIECE)).collect::<Result<_>>()?))

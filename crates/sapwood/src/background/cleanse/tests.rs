@@ -302,10 +302,13 @@ fn what_is_read_ahead_keeps_its_buffers_if_most_of_them_is_wanted() {
     for (step, is_kept) in [(1, true), (5, false)] {
         let wanted: Vec<_> = leaves.iter().copied().step_by(step).collect();
         let bytes: usize = wanted.iter().map(|(_, address)| address.len() as usize).sum();
-        let mut coming = engine.pager.ask(&version.segments, wanted, ReadMode::Ahead).unwrap();
-        assert!(engine.pager.begin(&mut coming, &mut Vec::new(), InFlightLimit::Own) || coming.aloft() > 0);
+        let mut asked = engine.pager.ask(&version.segments, wanted, ReadMode::Ahead).unwrap();
+        assert!(
+            engine.pager.begin(&mut asked, &mut Vec::new(), InFlightLimit::Own)
+                || asked.bytes_in_flight() > 0
+        );
         let idle = pool.idle_bytes();
-        let nodes = engine.pager.bring(coming, &mut Vec::new()).unwrap();
+        let nodes = engine.pager.bring(asked, &mut Vec::new()).unwrap();
         assert_eq!(pool.idle_bytes() == idle, is_kept, "each {step} of {} leaves", leaves.len());
         drop(nodes);
         assert!(pool.idle_bytes() >= idle + bytes);

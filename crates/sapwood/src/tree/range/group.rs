@@ -5,7 +5,7 @@
 //! 1. All pieces that may have a key of a leaf's range are in its group, or in an earlier one.
 //! 2. A search charges the block for its pieces when it looks them up, whether they are in the cache or not.
 
-use crate::cache::pager::Coming;
+use crate::cache::pager::AskedNodes;
 use crate::error::Result;
 use crate::storage::frames::memory_of;
 use crate::storage::node::{Node, NodeId, PIECE};
@@ -21,7 +21,7 @@ pub(super) struct Group {
     /// Leaves from the cache ...
     leaves: Vec<Node>,
     /// ... or reads still to come: this many leaves, and then the pieces that are missing.
-    coming: Option<(Coming, usize)>,
+    asked: Option<(AskedNodes, usize)>,
     pieces: Pieces,
 }
 
@@ -92,19 +92,19 @@ pub(super) fn keep(spec: &ScanSpec, node: &Node) {
 impl Group {
     /// A group whose leaves and pieces are all here.
     pub fn here(leaves: Vec<Node>, pieces: Pieces) -> Self {
-        Self { is_short: false, leaves, coming: None, pieces }
+        Self { is_short: false, leaves, asked: None, pieces }
     }
 
     /// Asks for the leaves, and for the pieces that are not here.
     pub fn ask(spec: &ScanSpec, leaves: &[NodeId], pieces: Pieces, is_short: bool) -> Result<Self> {
-        let coming = spec.view().ask(leaves, pieces.missing())?;
-        Ok(Self { is_short, leaves: Vec::new(), coming: Some((coming, leaves.len())), pieces })
+        let asked = spec.view().ask(leaves, pieces.missing())?;
+        Ok(Self { is_short, leaves: Vec::new(), asked: Some((asked, leaves.len())), pieces })
     }
 
     /// The nodes that are still to be read, and their levels.
     pub fn missing(&self) -> Vec<(NodeId, u8)> {
-        let Some((coming, leaves)) = &self.coming else { return Vec::new() };
-        coming.ids().enumerate().map(|(index, id)| (id, if index < *leaves { 0 } else { PIECE })).collect()
+        let Some((asked, leaves)) = &self.asked else { return Vec::new() };
+        asked.ids().enumerate().map(|(index, id)| (id, if index < *leaves { 0 } else { PIECE })).collect()
     }
 
     /// Bytes of its nodes that are here.
@@ -115,7 +115,7 @@ impl Group {
 
     /// Takes in the nodes that were missing.
     pub fn take_in(&mut self, spec: &ScanSpec, mut nodes: Vec<Node>) {
-        let Some((_, leaves)) = self.coming.take() else { return };
+        let Some((_, leaves)) = self.asked.take() else { return };
         let read = nodes.split_off(leaves.min(nodes.len()));
         self.leaves = nodes;
         self.take_in_pieces(spec, read);
@@ -135,21 +135,21 @@ impl Group {
     /// that the walk has in flight already. Returns whether the reads are in flight, or nothing has to be
     /// read.
     pub fn begin(&mut self, spec: &ScanSpec, spare: &mut Vec<AlignedBuffer>, mine: usize) -> bool {
-        self.coming
+        self.asked
             .as_mut()
-            .is_none_or(|(coming, _)| spec.pager.begin(coming, spare, InFlightLimit::Shared { mine }))
+            .is_none_or(|(asked, _)| spec.pager.begin(asked, spare, InFlightLimit::Shared { mine }))
     }
 
     /// Bytes of memory that the group has in flight.
-    pub fn aloft(&self) -> usize {
-        self.coming.as_ref().map_or(0, |(coming, _)| coming.aloft())
+    pub fn bytes_in_flight(&self) -> usize {
+        self.asked.as_ref().map_or(0, |(asked, _)| asked.bytes_in_flight())
     }
 
     /// Waits for the reads, or reads now what was not begun. Buffers of begun reads become spare.
     pub fn bring(mut self, spec: &ScanSpec, spare: &mut Vec<AlignedBuffer>) -> Result<Arrived> {
-        if let Some((coming, count)) = self.coming.take() {
+        if let Some((asked, count)) = self.asked.take() {
             let read;
-            (self.leaves, read) = spec.view().bring(coming, spare, count)?;
+            (self.leaves, read) = spec.view().bring(asked, spare, count)?;
             self.take_in_pieces(spec, read);
         }
         let Self { is_short, leaves, pieces, .. } = self;

@@ -64,9 +64,9 @@ impl Groups {
     }
 
     /// Bytes of memory in flight for the groups ahead.
-    fn aloft(&self) -> usize {
+    fn bytes_in_flight(&self) -> usize {
         let groups = self.ahead.iter().filter_map(|group| group.as_ref().ok()?.as_ref());
-        groups.map(Group::aloft).sum()
+        groups.map(Group::bytes_in_flight).sum()
     }
 
     /// Buffers that the walk holds and that are not in flight.
@@ -123,11 +123,11 @@ impl Groups {
     /// needed.
     fn begin_with_those_behind(&mut self, spec: &ScanSpec, group: &mut Group) {
         let at = self.entered + 1;
-        let others = self.aloft();
+        let others = self.bytes_in_flight();
         if (self.count_ahead(spec, at) > Some(0) || !self.ahead.is_empty())
             && group.begin(spec, &mut self.spare, others)
         {
-            self.read_ahead_as_known(spec, at, group.aloft());
+            self.read_ahead_as_known(spec, at, group.bytes_in_flight());
         }
     }
 
@@ -150,7 +150,7 @@ impl Groups {
         loop {
             // A group that there was no memory for may fit by now. If a device does not read ahead, one group
             // is enough.
-            let mine = besides + self.aloft();
+            let mine = besides + self.bytes_in_flight();
             if let Some(Ok(Some(last))) = self.ahead.back_mut()
                 && !last.begin(spec, &mut self.spare, mine)
             {

@@ -6,7 +6,7 @@ use crate::AlignedBuffer;
 use crate::error::Unreturned;
 use crate::ring::{Exit, Ring};
 use crate::stall::quietly;
-use crate::transfer::{Flying, Landing};
+use crate::transfer::{OwnedRead, OwnedReads};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -51,31 +51,31 @@ impl Drop for Permit {
 }
 
 /// Reads in flight. Dropping it waits for them.
-pub(super) struct Aloft {
+pub(super) struct RingReads {
     /// `None` once nothing is in flight any more, or what is has been pinned.
     ring: Option<Ring>,
-    set: Vec<Landing>,
+    set: Vec<OwnedRead>,
     progress: Progress,
     permit: Permit,
 }
 
-impl Aloft {
+impl RingReads {
     /// Starts a set, which the ring has room for.
-    pub fn begin(permit: Permit, ring: Ring, set: Vec<Landing>) -> Self {
-        let mut aloft = Self { ring: Some(ring), set, progress: Progress::default(), permit };
-        aloft.submit();
-        aloft
+    pub fn begin(permit: Permit, ring: Ring, set: Vec<OwnedRead>) -> Self {
+        let mut reads = Self { ring: Some(ring), set, progress: Progress::default(), permit };
+        reads.submit();
+        reads
     }
 
     fn submit(&mut self) {
         let Some(ring) = &mut self.ring else { return };
         ring.begin_set();
-        for landing in &mut self.set {
-            let entry = entry(&mut landing.transfer());
+        for read in &mut self.set {
+            let entry = entry(&mut read.transfer());
             self.progress.submit_piece(ring);
             // SAFETY: the buffer behind the entry and the file belong to this member of `self.set`, which is neither touched nor
             // dropped before every entry that was submitted has completed, or the kernel has freed the ring with it (this loop
-            // goes on to the next members; `land` and `drop` call `end` first, which pins the buffers if need be; `has_completed`
+            // goes on to the next members; `wait` and `drop` call `end` first, which pins the buffers if need be; `has_completed`
             // sets outcomes and looks at no buffer). If `self` is leaked, so are buffer and file: both are on the heap. Moving
             // `self` does not move what an `AlignedBuffer` points to. Entries that were not submitted go with the ring.
             if !unsafe { self.progress.queue(ring, entry) } {
@@ -87,7 +87,7 @@ impl Aloft {
 
     /// Bytes of memory that it holds.
     fn bytes(&self) -> usize {
-        self.set.iter().map(|landing| landing.buffer.capacity()).sum()
+        self.set.iter().map(|read| read.buffer.capacity()).sum()
     }
 
     /// Whether nothing is in flight any more.
@@ -121,9 +121,9 @@ impl Aloft {
         let waited = watch.waited();
         let mut buffers = Vec::new();
         for index in progress.pending.iter().filter(|index| *index < progress.submitted) {
-            if let Some(landing) = set.get_mut(index) {
-                buffers.push(std::mem::replace(&mut landing.buffer, AlignedBuffer::new(0)));
-                landing.outcome = Err(io::Error::other(Unreturned { waited }));
+            if let Some(read) = set.get_mut(index) {
+                buffers.push(std::mem::replace(&mut read.buffer, AlignedBuffer::new(0)));
+                read.outcome = Err(io::Error::other(Unreturned { waited }));
             }
         }
         match exit {
@@ -136,62 +136,62 @@ impl Aloft {
     }
 
     /// Waits until nothing is in flight, and returns the reads, each tried once.
-    fn land(mut self) -> Vec<Landing> {
+    fn wait(mut self) -> Vec<OwnedRead> {
         self.end();
         let submitted = self.progress.submitted;
-        for (index, landing) in self.set.iter_mut().enumerate() {
-            if index >= submitted || is_sent_back(&landing.outcome) {
-                let mut transfer = landing.transfer();
+        for (index, read) in self.set.iter_mut().enumerate() {
+            if index >= submitted || is_sent_back(&read.outcome) {
+                let mut transfer = read.transfer();
                 transfer.run_alone();
-                landing.outcome = transfer.outcome;
+                read.outcome = transfer.outcome;
             }
         }
         std::mem::take(&mut self.set)
     }
 }
 
-impl Drop for Aloft {
+impl Drop for RingReads {
     fn drop(&mut self) {
         self.end();
     }
 }
 
 /// Reads in flight, whether they are waited for or dropped.
-pub(super) struct Begun(Option<Aloft>);
+pub(super) struct Begun(Option<RingReads>);
 
 impl Begun {
-    pub fn new(aloft: Aloft) -> Self {
-        Self(Some(aloft))
+    pub fn new(reads: RingReads) -> Self {
+        Self(Some(reads))
     }
 }
 
-impl Flying for Begun {
-    fn land(mut self: Box<Self>) -> Vec<Landing> {
-        self.0.take().map_or_else(Vec::new, Aloft::land)
+impl OwnedReads for Begun {
+    fn wait(mut self: Box<Self>) -> Vec<OwnedRead> {
+        self.0.take().map_or_else(Vec::new, RingReads::wait)
     }
 }
 
 impl Drop for Begun {
     fn drop(&mut self) {
-        let Some(mut aloft) = self.0.take() else { return };
+        let Some(mut reads) = self.0.take() else { return };
         // Requests that the kernel has not taken would never be submitted by anyone else.
-        if aloft.has_completed() || aloft.progress.submitted < aloft.progress.queued {
+        if reads.has_completed() || reads.progress.submitted < reads.progress.queued {
             return;
         }
-        let rings = Arc::clone(&aloft.permit.0);
+        let rings = Arc::clone(&reads.permit.0);
         let mut left = rings.left.lock();
-        let has_room = |sets: &[Aloft]| {
-            let bytes: usize = sets.iter().map(Aloft::bytes).sum();
-            sets.is_empty() || (sets.len() < LEFT_MAX && bytes + aloft.bytes() <= LEFT_BYTES)
+        let has_room = |sets: &[RingReads]| {
+            let bytes: usize = sets.iter().map(RingReads::bytes).sum();
+            sets.is_empty() || (sets.len() < LEFT_MAX && bytes + reads.bytes() <= LEFT_BYTES)
         };
         match left.as_mut().filter(|sets| has_room(sets)) {
             Some(sets) => {
-                sets.push(aloft);
+                sets.push(reads);
                 rings.left_count.store(sets.len(), Relaxed);
             }
             None => {
                 drop(left);
-                drop(aloft);
+                drop(reads);
             }
         }
     }
