@@ -1,75 +1,90 @@
-//! Which of our crates may depend on which of our crates.
+//! Which of our crates may depend on which of our crates: as the table of ARCHITECTURE.md has it, whose rows are folders below `crates/`.
+//!
+//! Invariants:
+//! 1. each folder with a manifest has a row, and each row such a folder;
+//! 2. each row names rows above it only, so that no circle is allowed.
 
-use crate::{Tree, Violation};
+use crate::architecture::{PAGE, Row, rows};
+use crate::{File, Tree, Violation};
+use std::collections::BTreeMap;
 
-/// A crate, and those of ours that it may depend on, in any kind of dependency.
-const ARROWS: &[(&str, &[&str])] = &[
-    ("psync", &[]),
-    ("mpsearch", &[]),
-    ("sapwood", &["psync", "mpsearch"]),
-    ("interrupt", &[]),
-    ("sapwood-cli", &["sapwood", "psync", "interrupt"]),
-    ("sapwood-typed", &["sapwood", "sapwood-typed-derive"]),
-    ("sapwood-typed-derive", &[]),
-    ("sapwood-object-store", &["sapwood"]),
-    ("sapwood-openraft", &["sapwood"]),
-    ("sapwood-node", &["sapwood", "sapwood-openraft"]),
-    ("flash", &["psync"]),
-    ("trees", &["psync", "mpsearch", "flash"]),
-    ("arena", &[]),
-    ("peers", &["arena", "sapwood"]),
-    ("traces", &[]),
-    ("lab", &["psync", "mpsearch", "sapwood", "flash", "trees", "traces", "arena", "interrupt"]),
-    ("tidy", &[]),
-];
-
-/// What tests may use besides, where the crate is there to be built upon by it: dev-dependencies only.
+/// What tests may use besides, where the crate is there to be built upon by it: dev-dependencies only. By folder.
 const TEST_ARROWS: &[(&str, &[&str])] = &[("flash", &["sapwood"])];
 
 const WHY: &str =
     "arrows between crates go one way, so that each can be understood and used without those above it";
 
-/// Reports dependencies that `ARROWS` does not have.
+/// Reports dependencies that the table does not have.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
-    for file in tree.ending("/Cargo.toml").filter(|file| file.path.starts_with("crates/")) {
-        let mut add = |line, what, remedy| {
-            found.push(Violation { path: file.path.clone(), line, what, why: WHY, remedy });
-        };
-        let manifest: toml::Table = match file.text.parse() {
-            Ok(manifest) => manifest,
-            Err(error) => {
-                add(1, format!("cannot be read: {error}"), "correct it");
-                continue;
+    let name = |line| {
+        let (folder, _) = str::strip_prefix(line, "| `")?.split_once('`')?;
+        Some(folder)
+    };
+    let page = tree.file(PAGE);
+    let rows = page.map(|page| rows(page, name, WHY, &mut found)).unwrap_or_default();
+    let (mut manifests, mut folders) = (Vec::new(), BTreeMap::new());
+    for file in tree.ending("/Cargo.toml") {
+        let Some(folder) = folder(file) else { continue };
+        match file.text.parse::<toml::Table>() {
+            Ok(manifest) => {
+                folders.insert(package(&manifest).to_owned(), folder);
+                manifests.push((file, folder, manifest));
             }
-        };
-        let package = manifest.get("package").and_then(|package| package.get("name"));
-        let name = package.and_then(toml::Value::as_str).unwrap_or_default();
-        let Some((_, allowed)) = ARROWS.iter().find(|(known, _)| *known == name) else {
-            add(
-                1,
-                format!("crate {name:?} is not in the table"),
-                "add it to ARROWS in crates/tidy/src/crate_arrows.rs",
-            );
-            continue;
-        };
-        let in_tests = TEST_ARROWS.iter().find(|(known, _)| *known == name).map_or(&[][..], |(_, more)| more);
-        for (dependency, for_tests) in dependencies(&manifest) {
-            let ours = ARROWS.iter().any(|(known, _)| *known == dependency);
-            let may = allowed.contains(&dependency.as_str())
-                || (for_tests && in_tests.contains(&dependency.as_str()));
-            if ours && dependency != name && !may {
-                let line =
-                    file.lines().find(|(_, line)| line.starts_with(&dependency)).map_or(1, |(line, _)| line);
-                add(
-                    line,
-                    format!("{name} depends on {dependency}"),
-                    "move what is needed to the lower crate",
-                );
+            Err(error) => {
+                found.push(violation(file, 1, format!("cannot be read: {error}"), "correct it"));
             }
         }
     }
+    for (file, folder, manifest) in &manifests {
+        match rows.iter().find(|row| row.name == *folder) {
+            Some(row) => check_manifest((file, manifest), row, &folders, &mut found),
+            None => {
+                let what = format!("crate {folder:?} is not in the table");
+                found.push(violation(file, 1, what, "add it to the table of ARCHITECTURE.md"));
+            }
+        }
+    }
+    let has_manifest = |row: &&Row<'_>| manifests.iter().any(|(_, folder, _)| *folder == row.name);
+    for row in rows.iter().filter(|row| !has_manifest(row)) {
+        let what = format!("there is no crate in crates/{}", row.name);
+        found.extend(page.map(|page| violation(page, row.line, what, "name its folder, or remove the row")));
+    }
     found
+}
+
+/// Reports what a crate depends on beyond its row. `folders` has those of our packages.
+fn check_manifest(
+    (file, manifest): (&File, &toml::Table),
+    row: &Row<'_>,
+    folders: &BTreeMap<String, &str>,
+    found: &mut Vec<Violation>,
+) {
+    let in_tests = TEST_ARROWS.iter().find(|(known, _)| *known == row.name).map_or(&[][..], |(_, more)| more);
+    for (dependency, for_tests) in dependencies(manifest) {
+        let Some(folder) = folders.get(&dependency).filter(|folder| **folder != row.name) else { continue };
+        let may = row.may_use.contains(folder) || (for_tests && in_tests.contains(folder));
+        if !may {
+            let line =
+                file.lines().find(|(_, line)| line.starts_with(&dependency)).map_or(1, |(line, _)| line);
+            let what = format!("{} depends on {folder}", row.name);
+            found.push(violation(file, line, what, "move what is needed to the lower crate"));
+        }
+    }
+}
+
+fn violation(file: &File, line: usize, what: String, remedy: &'static str) -> Violation {
+    Violation { path: file.path.clone(), line, what, why: WHY, remedy }
+}
+
+/// The folder of a manifest below `crates/`.
+fn folder(file: &File) -> Option<&str> {
+    file.folder().strip_prefix("crates/")
+}
+
+fn package(manifest: &toml::Table) -> &str {
+    let name = manifest.get("package").and_then(|package| package.get("name"));
+    name.and_then(toml::Value::as_str).unwrap_or_default()
 }
 
 /// Packages that a manifest depends on, by their real names, everywhere a manifest can say so, and whether for tests alone.
@@ -96,7 +111,11 @@ mod tests {
 
     #[test]
     fn canary() {
+        let table = "| `psync` | io | |\n| `sapwood` | engine | psync |\n| `cli` | program | sapwood |\n\
+                     | `flash` | SSDs | psync |\n| `lab` | rest | sapwood, tidy |\n| `gone` | | |\n";
         let tree = Tree::of(&[
+            (PAGE, table),
+            ("crates/cli/Cargo.toml", "[package]\nname = \"sapwood-cli\"\n[dependencies]\npsync = \"1\""),
             (
                 "crates/psync/Cargo.toml",
                 "[package]\nname = \"psync\"\n[dependencies]\nsapwood = \"1\"\nlibc = \"1\"",
@@ -116,10 +135,13 @@ mod tests {
         assert_eq!(
             found,
             [
+                (5, "lab may use tidy, which is no row above it".to_owned()),
+                (4, "cli depends on psync".to_owned()),
                 (4, "psync depends on sapwood".to_owned()),
                 (1, "sapwood depends on lab".to_owned()),
                 (1, "crate \"new\" is not in the table".to_owned()),
                 (4, "flash depends on sapwood".to_owned()),
+                (6, "there is no crate in crates/gone".to_owned()),
             ]
         );
     }

@@ -8,14 +8,12 @@
 //! 4. tests (`tests.rs`, `tests/`, `mod tests`) of folders that may use `db`, or are in `TESTED_FROM_ABOVE`, may use everything: they
 //!    open a database.
 
+use crate::architecture::{PAGE, rows};
 use crate::tokens::{self, Token};
 use crate::{File, Tree, Violation};
 use std::collections::BTreeMap;
 
 const SOURCE: &str = "crates/sapwood/src/";
-
-/// The page that has the table.
-const PAGE: &str = "ARCHITECTURE.md";
 
 /// How the list of low files begins.
 const LOW_BEGINS: &str = "using only one another:";
@@ -44,33 +42,19 @@ impl<'a> Table<'a> {
         self.folders.iter().find(|(folder, _)| *folder == module).map(|(_, above)| above.as_slice())
     }
 
-    /// Reads the page, and reports rows that name no row above them.
+    /// Reads the page.
     fn read(page: &'a File, found: &mut Vec<Violation>) -> Self {
-        let mut table = Self::default();
-        for (number, line) in page.lines() {
-            let Some((folder, row)) =
-                line.strip_prefix("| [").and_then(|row| row.split_once("](crates/sapwood/src/"))
-            else {
-                continue;
-            };
-            let known: Vec<_> = table.folders.iter().map(|(folder, _)| *folder).collect();
-            let last = row.trim_end().trim_end_matches('|').rsplit('|').next().unwrap_or_default().trim();
-            let above = match last {
-                "all above" => known.clone(),
-                some => some.split(',').map(str::trim).filter(|name| !name.is_empty()).collect(),
-            };
-            for other in above.iter().filter(|name| !known.contains(name)) {
-                let what = format!("{folder} may use {other}, which is no row above it");
-                found.push(violation(page, number, what, "name rows above, or put the row further down"));
-            }
-            table.folders.push((folder, above));
-        }
+        let name = |line: &'a str| {
+            let (folder, _) = line.strip_prefix("| [")?.split_once("](crates/sapwood/src/")?;
+            Some(folder)
+        };
+        let rows = rows(page, name, WHY, found);
+        let folders = rows.into_iter().map(|row| (row.name, row.may_use)).collect();
         let behind = page.text.split_once(LOW_BEGINS).map_or("", |(_, list)| list);
         let list = behind.split("\n\n").next().unwrap_or_default();
         // What is in parentheses tells of a file, and may name others.
         let outside = list.split('(').map(|part| part.rsplit(')').next().unwrap_or_default());
-        table.low = outside.flat_map(|part| part.split('`').skip(1).step_by(2)).collect();
-        table
+        Self { folders, low: outside.flat_map(|part| part.split('`').skip(1).step_by(2)).collect() }
     }
 }
 

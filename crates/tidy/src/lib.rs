@@ -5,6 +5,7 @@
 //! 1. a rule reads only the [`Tree`] it is given, so that canaries need no files;
 //! 2. every [`Violation`] says where, what, why, and what to do.
 
+mod architecture;
 pub mod constants;
 pub mod crate_arrows;
 pub mod dead_files;
