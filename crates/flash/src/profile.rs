@@ -3,7 +3,7 @@
 //! docs/flash.md names a source for each figure.
 
 use crate::{Error, Geometry, Order, Result, Rules};
-use psync::Rate;
+use disk_profile::Rate;
 use std::time::Duration;
 
 /// How long things take. See docs/flash.md for what waits for what.
@@ -327,7 +327,7 @@ impl Profile {
     ///
     /// # Errors
     /// As [`Profile::fitted`].
-    pub fn from_measured(disk: &psync::Profile) -> Result<Self> {
+    pub fn from_measured(disk: &disk_profile::Profile) -> Result<Self> {
         Self::fitted(&disk.read_rate, &disk.write_rate, disk.read_bandwidth as u64)
     }
 
@@ -442,8 +442,8 @@ mod tests {
 
     #[test]
     fn a_measured_profile_makes_a_drive() {
-        let latency = psync::Latency { bytes: 4096, mean_us: 1.0, p50_us: 1.0, p99_us: 1.0 };
-        let disk = psync::Profile {
+        let latency = disk_profile::Latency { bytes: 4096, mean_us: 1.0, p50_us: 1.0, p99_us: 1.0 };
+        let disk = disk_profile::Profile {
             format: 1,
             directory: String::new(),
             measured_at: 0,

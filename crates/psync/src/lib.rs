@@ -9,7 +9,6 @@
 //! - [`Device`] is the boundary: eleven methods, three of them with defaults, that move bytes of open files.
 //! - [`InFlight`] is a set of reads that has been started and is waited for later.
 //! - [`Window`] is a part of a file to which bytes are stored without a system call, where available.
-//! - [`Profile`] measures a disk's performance by request size and depth.
 //! - [`Volume`] adds the directory: open, rename, remove, list, sync, lock.
 //! - [`Disk`] is a real directory, accessed through io_uring, libaio or threads. [`Simulated`] is one in memory
 //!   that loses power, fails and lies on demand. [`PassThrough`] helps to write a volume that wraps another.
@@ -41,9 +40,6 @@ mod mapping;
 mod nap;
 mod page;
 mod pass_through;
-mod profile;
-#[cfg(feature = "plot")]
-mod profile_plot;
 mod request;
 #[cfg(target_os = "linux")]
 mod ring;
@@ -66,7 +62,6 @@ pub use in_flight::{InFlight, ReadInto};
 pub use nap::nap;
 pub use page::page_size;
 pub use pass_through::PassThrough;
-pub use profile::{Latency, Profile, ProfileOptions, ProfileStep, Rate};
 pub use request::{FileId, Read, Request, Write};
 pub use simulated::{Fault, Filter, OperationKind, Repeat, Simulated};
 pub use volume::{Access, Entry, Lock, LockKind, Volume};

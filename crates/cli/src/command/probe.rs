@@ -6,14 +6,14 @@ use crate::file;
 use crate::interrupt;
 use crate::output::print;
 use crate::progress::Progress;
-use psync::{Profile, ProfileOptions};
+use disk_profile::{Profile, ProfileOptions};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 
 /// Measures with a progress bar. Ends early after Ctrl-C.
 pub(crate) fn measure(dir: &Path, options: &ProfileOptions) -> Result<Profile> {
     let mut progress: Option<Progress> = None;
-    let mut step = |step: psync::ProfileStep| {
+    let mut step = |step: disk_profile::ProfileStep| {
         if interrupt::pressed() {
             // A measurement is broken off by a panic, on which it removes its file.
             resume_unwind(Box::new(()));

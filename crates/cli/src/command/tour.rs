@@ -9,7 +9,8 @@ use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::output::print;
 use crate::progress::{Progress, human_bytes};
-use psync::{Backend, ProfileOptions};
+use disk_profile::ProfileOptions;
+use psync::Backend;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sapwood::{Database, Durability, Keyspace};
@@ -186,7 +187,11 @@ fn warm(keyspace: &Keyspace, rng: &mut StdRng) -> Result<()> {
     Ok(())
 }
 
-fn compare_gets(path: &Path, profile: &psync::Profile, table: &mut Vec<(String, String)>) -> Result<()> {
+fn compare_gets(
+    path: &Path,
+    profile: &disk_profile::Profile,
+    table: &mut Vec<(String, String)>,
+) -> Result<()> {
     let db = open(path, GROUP)?;
     let keyspace = db.keyspace("synthetic")?;
     let mut rng = StdRng::seed_from_u64(2);

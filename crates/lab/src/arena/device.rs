@@ -4,7 +4,7 @@
 //! record read; who has memory, or packs well, can exceed it.
 
 use arena::Workload;
-use psync::Profile;
+use disk_profile::Profile;
 
 /// Operations a second; none where the disk alone sets no limit.
 pub(crate) fn limit(workload: Workload, profile: &Profile, record: u64) -> Option<f64> {
@@ -32,7 +32,8 @@ pub(crate) fn limit(workload: Workload, profile: &Profile, record: u64) -> Optio
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use psync::{Backend, Latency, Rate};
+    use disk_profile::{Latency, Rate};
+    use psync::Backend;
 
     pub fn profile() -> Profile {
         let rate = |depth| Rate { bytes: 4 << 10, depth, iops: 1000.0 * depth as f64 };

@@ -25,7 +25,7 @@ use crate::failure::{Failure, Result};
 use crate::progress::{Progress, tell};
 use crate::record::{Machine, conditions};
 use arena::{Answer, Latency, Level, Limits, Open, Order, Outcome, Settings, Start, Workload};
-use psync::{Profile, ProfileOptions};
+use disk_profile::{Profile, ProfileOptions};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 

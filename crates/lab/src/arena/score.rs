@@ -10,7 +10,7 @@ use super::plan::Plan;
 use crate::failure::{Failure, Result};
 use crate::record::Machine;
 use arena::{Outcome, Workload};
-use psync::Profile;
+use disk_profile::Profile;
 use serde::{Deserialize, Serialize};
 
 /// What the race is held for.

@@ -1,6 +1,6 @@
 //! What a device takes for a page: the latencies of the cost models, measured or made up.
 
-use psync::Profile;
+use disk_profile::Profile;
 use serde::{Deserialize, Serialize};
 
 /// Latencies by page size, in microseconds.
@@ -29,11 +29,11 @@ impl DeviceTimes {
     /// From a measured profile: what sets of `pio_max` requests give. Sizes that were measured alone, but not in sets, are left
     /// out.
     pub fn measured(profile: &Profile, pio_max: usize) -> Self {
-        let share = |rates: &[psync::Rate], bytes: usize| {
+        let share = |rates: &[disk_profile::Rate], bytes: usize| {
             let of_size = rates.iter().filter(|rate| rate.bytes == bytes && rate.iops > 0.0);
             of_size.min_by_key(|rate| rate.depth.abs_diff(pio_max)).map(|rate| 1e6 / rate.iops)
         };
-        let alone = |latencies: &[psync::Latency], bytes: usize| {
+        let alone = |latencies: &[disk_profile::Latency], bytes: usize| {
             latencies.iter().find(|latency| latency.bytes == bytes).map(|latency| latency.p50_us)
         };
         let sizes = profile.read_latency.iter().filter_map(|latency| {

@@ -1,10 +1,15 @@
 //! The device profile: a micro-benchmark that measures a disk by request size and depth, so that programs (and
 //! people) can choose by measurement. (The PIO B-tree tunes itself by such a benchmark: VLDB 2011, section
-//! 3.6.)
+//! 3.6.) The engine measures none: its costs of the device are constants.
 //!
 //! It is stored as JSON; the `plot` feature draws it as SVG.
+//!
+//! Invariant: the scratch file is removed, however a measurement ends.
 
-use crate::{
+#[cfg(feature = "plot")]
+mod plot;
+
+use psync::{
     Access, AlignedBuffer, Backend, Device, Disk, DiskOptions, Error, FileId, Read, Result, Volume, Write,
 };
 use rand::rngs::StdRng;
@@ -371,16 +376,8 @@ impl Bench<'_> {
 /// Free space in the directory in bytes, if the system tells.
 #[cfg(unix)]
 fn free_space(dir: &Path) -> Option<u64> {
-    use std::os::unix::ffi::OsStrExt;
-    let path = std::ffi::CString::new(dir.as_os_str().as_bytes()).ok()?;
-    // SAFETY: statvfs fills the struct, for which all zeros is a valid value; the path is a C string that outlives it.
-    let (result, status) = unsafe {
-        let mut status: libc::statvfs = std::mem::zeroed();
-        (libc::statvfs(path.as_ptr(), &raw mut status), status)
-    };
-    // The types of these fields differ between systems.
-    #[allow(clippy::unnecessary_cast)]
-    (result == 0).then(|| (status.f_bavail as u64).saturating_mul(status.f_frsize as u64))
+    let status = rustix::fs::statvfs(dir).ok()?;
+    Some(status.f_bavail.saturating_mul(status.f_frsize))
 }
 
 #[cfg(not(unix))]
