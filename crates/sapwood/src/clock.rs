@@ -3,11 +3,13 @@
 //! Invariant: it never goes back, whatever the system's clock does, so that nothing comes to life again. What the manifest has
 //! seen of it counts too ([`crate::version::Version::clock`]).
 
-use crate::expiry::LAST;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The last time, in milliseconds (ms) since 1970: what the stamp of a record has room for, in the year 10889. What expires later never does.
+pub(crate) const LAST: u64 = (1 << 48) - 1;
 
 /// The function that says what time it is.
 type Source = dyn Fn() -> SystemTime + Send + Sync;

@@ -13,7 +13,7 @@
 //! 2. Background work removes only what had expired at a time that the manifest has seen, so nothing that it took away could
 //!    come to be alive again.
 
-use crate::clock::Clock;
+use crate::clock::{Clock, LAST};
 use crate::error::{DATA, Error, Result};
 use crate::merging::{Merging, OVERHEAD, whole};
 use crate::value::Value;
@@ -24,9 +24,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Bytes of a stamp, as the format has it.
 pub(crate) const STAMP: usize = 6;
-
-/// The last time that a stamp has room for, in milliseconds (ms) since 1970: in the year 10889. What expires later never does.
-pub(crate) const LAST: u64 = (1 << (8 * STAMP)) - 1;
+const _: () = assert!(LAST == (1 << (8 * STAMP)) - 1, "a stamp has room for all times");
 
 /// When a record expires.
 ///

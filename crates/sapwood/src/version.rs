@@ -15,93 +15,19 @@ pub(crate) mod edit;
 pub(crate) mod manifest;
 pub(crate) mod trees;
 
-use crate::compression::Compression;
-use crate::durability::Durability;
+pub(crate) use trees::Tree;
+
 use crate::error::Error;
 use crate::expiring_bytes::ExpiringBytes;
-use crate::expiry::DefaultTtl;
 use crate::log_area::{DeltaRun, Fences, LogAreas, RUNS_MAX, Size};
 use crate::merging::Merging;
 use crate::operation::{KeyspaceId, SeqNo};
-use crate::storage::compressed::Compressor;
 use crate::storage::mapping_table::{Address, MappingTable, Position};
-use crate::storage::node::NodeId;
 use crate::storage::segment::{Segment, SegmentUse, Segments};
 use crate::version::change_log::ChangeLog;
-use crate::version::edit::{Edit, NewRun, TreeName};
-use crate::version::trees::Trees;
-use std::sync::{Arc, LazyLock};
-
-/// That of all trees that are not compressed.
-static UNCOMPRESSED: LazyLock<Arc<Compressor>> =
-    LazyLock::new(|| Arc::new(Compressor::new(Compression::None)));
-
-/// One keyspace's tree.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Tree {
-    pub name: Arc<str>,
-    /// `None` while nothing was ever flushed to the tree, or after all of it was removed.
-    pub root: Option<NodeId>,
-    /// Level of the root; 0 when it is a leaf.
-    pub height: u8,
-    /// Records in the leaves, without operation queues and log areas.
-    pub len: u64,
-    /// Bytes of the leaves.
-    pub bytes: u64,
-    /// Whether `len` is an estimate, since leaves were dropped unread.
-    pub is_estimated: bool,
-    /// What users keep with the keyspace.
-    pub metadata: Option<Arc<[u8]>>,
-    /// Set if records may expire: values lie behind stamps then ([`crate::expiry`]).
-    pub ttl: Option<DefaultTtl>,
-    /// Set if operands are merged into values ([`crate::merging`]).
-    pub merging: Option<Merging>,
-    /// That of single changes by handles that are told no other; `None`: the database's.
-    pub durability: Option<Durability>,
-    /// Set if its values are large: the keyspace that has their chunks.
-    pub chunks: Option<KeyspaceId>,
-    /// How its leaves and log pieces are compressed.
-    pub compressor: Arc<Compressor>,
-}
-
-impl Tree {
-    /// A tree without records.
-    pub fn empty(name: Arc<str>) -> Self {
-        Self {
-            name,
-            root: None,
-            height: 0,
-            len: 0,
-            bytes: 0,
-            is_estimated: false,
-            metadata: None,
-            ttl: None,
-            merging: None,
-            durability: None,
-            chunks: None,
-            compressor: Arc::clone(&UNCOMPRESSED),
-        }
-    }
-
-    /// Bytes of memory taken: its place in [`Trees`] and in the list of names, and what it points to.
-    pub fn memory(&self) -> usize {
-        let pointed_to =
-            [self.name.len(), self.metadata.as_ref().map_or(0, |bytes| bytes.len()), size_of::<Compressor>()];
-        size_of::<(KeyspaceId, Self)>()
-            + NAMED
-            + pointed_to.iter().map(|bytes| bytes + ALLOCATION).sum::<usize>()
-    }
-
-    /// Average bytes of a record in a leaf; 0 while there are no records.
-    pub fn record_bytes(&self) -> u64 {
-        self.bytes.checked_div(self.len).unwrap_or(0)
-    }
-}
-
-/// Memory that a keyspace takes in the list of names, in bytes: a slot of 24 in a hash table that is half to all full.
-const NAMED: usize = 36;
-/// Memory of an allocation beside what it is for, in bytes: two counters, and what the allocator adds and rounds up.
-const ALLOCATION: usize = 28;
+use crate::version::edit::{Edit, NewRun};
+use crate::version::trees::{TreeName, Trees};
+use std::sync::Arc;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -405,6 +331,7 @@ mod tests {
     use super::*;
     use crate::log_area::maplet::KeyHash;
     use crate::storage::mapping_table::NodeLengths;
+    use crate::storage::node::NodeId;
     use crate::storage::slots::Slots;
     use crate::version::checkpoint::Checkpoint;
 

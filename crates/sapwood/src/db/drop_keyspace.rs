@@ -15,7 +15,8 @@ use crate::error::{Error, Result};
 use crate::operation::KeyspaceId;
 use crate::publish::{PublishContext, TreesChange};
 use crate::version::Version;
-use crate::version::edit::{Edit, METADATA_MAX, TreeName};
+use crate::version::edit::Edit;
+use crate::version::trees::{METADATA_MAX, TreeName};
 use std::sync::Arc;
 
 impl Creation {

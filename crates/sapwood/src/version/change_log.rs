@@ -9,7 +9,7 @@
 
 use crate::bytecode::{Reader, put_varint};
 use crate::operation::{KeyspaceId, NUMBER_MAX, SeqNo};
-use crate::version::edit::NAME_LEN_MAX;
+use crate::version::trees::NAME_LEN_MAX;
 use std::sync::Arc;
 
 /// Events that are remembered (count): all are in memory and in each checkpoint. Keyspaces come and go seldom.

@@ -12,7 +12,8 @@ use crate::operation::KeyspaceId;
 use crate::storage::dictionary::Dictionaries;
 use crate::storage::mapping_table::Address;
 use crate::storage::node::NodeId;
-use crate::version::edit::{Edit, NODE_IN_EDIT, NewRun, TreeName};
+use crate::version::edit::{Edit, NODE_IN_EDIT, NewRun};
+use crate::version::trees::TreeName;
 use crate::version::{Tree, Version};
 use std::sync::Arc;
 

@@ -53,8 +53,8 @@ use crate::operation::{KeyspaceId, NUMBER_MAX, SeqNo};
 use crate::storage::dictionary::{DICTIONARY_MAX, Dictionary};
 use crate::storage::mapping_table::{Address, NodeLengths, Position};
 use crate::storage::node::{LEVEL_MAX, NodeId};
-use crate::version::Tree;
 use crate::version::change_log::{Keeping, KeyspaceEvent};
+use crate::version::trees::{METADATA_MAX, NAME_LEN_MAX, Tree, TreeName};
 use std::sync::Arc;
 
 /// Tags of the format: the first byte of a section, in the order of the drawing.
@@ -142,21 +142,6 @@ pub(crate) struct Edit {
     pub hashes: Vec<KeyHash>,
 }
 
-/// A keyspace's name, and what users keep with it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TreeName {
-    pub id: KeyspaceId,
-    pub name: Arc<str>,
-    pub metadata: Option<Arc<[u8]>>,
-}
-
-impl TreeName {
-    /// Most bytes that it takes in a manifest.
-    pub fn listed_len(&self) -> u64 {
-        (self.name.len() + self.metadata.as_ref().map_or(0, |metadata| metadata.len()) + 16) as u64
-    }
-}
-
 /// The size of a new run: how much of the other lists belongs to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NewRun {
@@ -178,12 +163,6 @@ const ID_IN_EDIT: u64 = 6;
 const TREE_IN_EDIT: u64 = 48 + NAME_LEN_MAX as u64;
 /// Most bytes of a run in an edit, without pieces and hashes, so that portions are bounded.
 pub(crate) const RUN_IN_EDIT: u64 = 25;
-
-/// Longest name of a keyspace in bytes: that of a file's name, so that a name can be one.
-pub(crate) const NAME_LEN_MAX: usize = 255;
-
-/// Most bytes that users may keep with a keyspace: what is in memory for each, and in each checkpoint, stays small.
-pub(crate) const METADATA_MAX: usize = 4096;
 
 impl Edit {
     /// Most bytes that the lists take in the payload which grow with the work: of nodes, log pieces, trees and dictionaries.

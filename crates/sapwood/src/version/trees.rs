@@ -1,14 +1,111 @@
-//! The trees of a version, by keyspace.
+//! The trees of a version, by keyspace, and what is known of each.
 //!
 //! Invariants:
 //! 1. A table is a value: changing a clone leaves the original as it was. What is copied is one chunk and a list
 //!    of the others, so that a change costs nearly the same with a hundred thousand keyspaces as with ten.
 //! 2. `bytes` is the sum of what the trees take.
 
+use crate::compression::Compression;
+use crate::durability::Durability;
+use crate::expiry::DefaultTtl;
+use crate::merging::Merging;
 use crate::operation::KeyspaceId;
-use crate::version::Tree;
+use crate::storage::compressed::Compressor;
+use crate::storage::node::NodeId;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+
+/// Longest name of a keyspace in bytes: that of a file's name, so that a name can be one.
+pub(crate) const NAME_LEN_MAX: usize = 255;
+
+/// Most bytes that users may keep with a keyspace: what is in memory for each, and in each checkpoint, stays small.
+pub(crate) const METADATA_MAX: usize = 4096;
+
+/// That of all trees that are not compressed.
+static UNCOMPRESSED: LazyLock<Arc<Compressor>> =
+    LazyLock::new(|| Arc::new(Compressor::new(Compression::None)));
+
+/// One keyspace's tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Tree {
+    pub name: Arc<str>,
+    /// `None` while nothing was ever flushed to the tree, or after all of it was removed.
+    pub root: Option<NodeId>,
+    /// Level of the root; 0 when it is a leaf.
+    pub height: u8,
+    /// Records in the leaves, without operation queues and log areas.
+    pub len: u64,
+    /// Bytes of the leaves.
+    pub bytes: u64,
+    /// Whether `len` is an estimate, since leaves were dropped unread.
+    pub is_estimated: bool,
+    /// What users keep with the keyspace.
+    pub metadata: Option<Arc<[u8]>>,
+    /// Set if records may expire: values lie behind stamps then ([`crate::expiry`]).
+    pub ttl: Option<DefaultTtl>,
+    /// Set if operands are merged into values ([`crate::merging`]).
+    pub merging: Option<Merging>,
+    /// That of single changes by handles that are told no other; `None`: the database's.
+    pub durability: Option<Durability>,
+    /// Set if its values are large: the keyspace that has their chunks.
+    pub chunks: Option<KeyspaceId>,
+    /// How its leaves and log pieces are compressed.
+    pub compressor: Arc<Compressor>,
+}
+
+impl Tree {
+    /// A tree without records.
+    pub fn empty(name: Arc<str>) -> Self {
+        Self {
+            name,
+            root: None,
+            height: 0,
+            len: 0,
+            bytes: 0,
+            is_estimated: false,
+            metadata: None,
+            ttl: None,
+            merging: None,
+            durability: None,
+            chunks: None,
+            compressor: Arc::clone(&UNCOMPRESSED),
+        }
+    }
+
+    /// Bytes of memory taken: its place in [`Trees`] and in the list of names, and what it points to.
+    pub fn memory(&self) -> usize {
+        let pointed_to =
+            [self.name.len(), self.metadata.as_ref().map_or(0, |bytes| bytes.len()), size_of::<Compressor>()];
+        size_of::<(KeyspaceId, Self)>()
+            + NAMED
+            + pointed_to.iter().map(|bytes| bytes + ALLOCATION).sum::<usize>()
+    }
+
+    /// Average bytes of a record in a leaf; 0 while there are no records.
+    pub fn record_bytes(&self) -> u64 {
+        self.bytes.checked_div(self.len).unwrap_or(0)
+    }
+}
+
+/// Memory that a keyspace takes in the list of names, in bytes: a slot of 24 in a hash table that is half to all full.
+const NAMED: usize = 36;
+/// Memory of an allocation beside what it is for, in bytes: two counters, and what the allocator adds and rounds up.
+const ALLOCATION: usize = 28;
+
+/// A keyspace's name, and what users keep with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TreeName {
+    pub id: KeyspaceId,
+    pub name: Arc<str>,
+    pub metadata: Option<Arc<[u8]>>,
+}
+
+impl TreeName {
+    /// Most bytes that it takes in a manifest.
+    pub fn listed_len(&self) -> u64 {
+        (self.name.len() + self.metadata.as_ref().map_or(0, |metadata| metadata.len()) + 16) as u64
+    }
+}
 
 /// Ids of a chunk (count). With a hundred thousand keyspaces, a change copies about as many trees as references to
 /// chunks.

@@ -11,40 +11,11 @@
 use super::file_name;
 use super::log_files::LogFiles;
 use super::record::{FORMAT, Flaw, HEADER_LEN, Header, HeaderFlaw};
-use super::walker::Follow;
+use super::walker::{Link, Stop};
 use super::window;
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
 use crate::source::{FileSource, Source, Window};
-
-/// A generation to be read, and where its valid part ends.
-pub(super) struct Link {
-    pub header: Header,
-    pub stop: Stop,
-}
-
-impl Link {
-    /// What its first record must continue: the previous generation, if that was read to its end, and the
-    /// header.
-    pub fn follow(&self, before: Option<Follow>) -> Result<Follow> {
-        let next_seq = self.header.first_seq;
-        match before {
-            Some(before) if before.next_seq != next_seq => {
-                let flaw = Flaw::new("the log file's first sequence number", before.next_seq, next_seq);
-                Err(flaw.at(file_name(self.header.generation), 0))
-            }
-            Some(before) => Ok(before),
-            None => Ok(Follow { next_seq, epoch: 1 }),
-        }
-    }
-}
-
-#[derive(Clone, Copy)]
-pub(super) enum Stop {
-    /// At this offset, as told by the next generation's header, or by the writer.
-    At(u64),
-    EndOfFile,
-}
 
 /// Where the log ends according to its headers.
 pub(super) struct Newest {

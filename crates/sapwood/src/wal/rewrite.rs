@@ -13,12 +13,11 @@
 //!    that only it had.
 //! 3. Until the rename the file is as it was. What a kill leaves of a copy counts for nothing, and is removed.
 
-use super::chain::{Link, Stop};
 use super::file_name;
 use super::log_files::LogFiles;
 use super::reader::{Span, Tail};
 use super::record::Flaw;
-use super::walker::{Found, Walker};
+use super::walker::{Found, Link, Stop, Walker};
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
 use crate::source::{FileSource, Source};

@@ -8,10 +8,9 @@
 //! 3. The writer waits for nothing that is read here. A file that is being read may be removed meanwhile.
 //! 4. Memory: one window ([`crate::source`]) while there is something to read.
 
-use super::chain::{Link, Stop};
 use super::log_files::{LogFiles, missing_file};
 use super::record::{Flaw, HEADER_LEN};
-use super::walker::{Follow, Found, Walker};
+use super::walker::{Follow, Found, Link, Stop, Walker};
 use super::writer::WalWriter;
 use super::{Record, file_name};
 use crate::database_id::DatabaseId;

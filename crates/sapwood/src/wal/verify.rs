@@ -7,9 +7,8 @@
 //! 2. It is read from the device where direct I/O is available: after a failed sync the page cache shows what the
 //!    device may not have.
 
-use super::chain::{Link, Stop};
 use super::log_files::LogFiles;
-use super::walker::{Follow, Found, Walker};
+use super::walker::{Follow, Found, Link, Stop, Walker};
 use super::writer::WalWriter;
 use super::{Record, file_name};
 use crate::database_id::DatabaseId;

@@ -7,9 +7,8 @@
 //!    known, zeros before its end are as bad as anything else.
 //! 3. Lengths are trusted only up to the file's length and the format's limit.
 
-use super::Record;
-use super::chain::{Link, Stop};
 use super::record::{Flaw, HEAD_LEN, HEADER_LEN, Header, Lsn, RecordHeader, RecordPosition};
+use super::{Record, file_name};
 use crate::encryption::Encryption;
 use crate::error::Result;
 use crate::operation::SeqNo;
@@ -21,6 +20,35 @@ use bytes::Bytes;
 pub(super) struct Follow {
     pub next_seq: SeqNo,
     pub epoch: u32,
+}
+
+/// A generation to be read, and where its valid part ends.
+pub(super) struct Link {
+    pub header: Header,
+    pub stop: Stop,
+}
+
+impl Link {
+    /// What its first record must continue: the previous generation, if that was read to its end, and the
+    /// header.
+    pub fn follow(&self, before: Option<Follow>) -> Result<Follow> {
+        let next_seq = self.header.first_seq;
+        match before {
+            Some(before) if before.next_seq != next_seq => {
+                let flaw = Flaw::new("the log file's first sequence number", before.next_seq, next_seq);
+                Err(flaw.at(file_name(self.header.generation), 0))
+            }
+            Some(before) => Ok(before),
+            None => Ok(Follow { next_seq, epoch: 1 }),
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Stop {
+    /// At this offset, as told by the next generation's header, or by the writer.
+    At(u64),
+    EndOfFile,
 }
 
 pub(super) enum Found {
