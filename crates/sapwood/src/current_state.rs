@@ -12,11 +12,11 @@
 use crate::cache::pager::Pager;
 use crate::error::Result;
 use crate::lock_order::{RankedMutex, rank};
+use crate::log_area::Lengths;
 use crate::merging::{Merging, is_operands};
 use crate::operation::{KeyspaceId, SeqNo};
 use crate::opq::empty_ranges::{EmptyRanges, Keys};
 use crate::opq::{Change, Opq};
-use crate::tree::cleansing_cursor::Lengths;
 use crate::tree::lookup;
 use crate::tree::view::TreeView;
 use crate::value::Value;

@@ -31,6 +31,7 @@ mod delta_run;
 mod fences;
 mod map;
 pub(crate) mod maplet;
+mod new_share;
 mod packed_runs;
 pub(crate) mod read_cost;
 mod run_ref;
@@ -38,6 +39,7 @@ mod run_ref;
 pub(crate) use delta_run::DeltaRun;
 pub(crate) use fences::Fences;
 pub(crate) use map::LogAreas;
+pub(crate) use new_share::{NewShare, SampledChanges};
 
 use crate::log_area::maplet::{KeyHash, entries_of};
 use crate::log_area::read_cost::ReadCost;
@@ -45,10 +47,28 @@ use crate::storage::node::{Node, NodeId};
 use packed_runs::PackedRuns;
 use run_ref::RunRef;
 use std::hint::black_box;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// Most runs of a log area: a scan has to merge them.
 pub(crate) const RUNS_MAX: usize = 64;
+
+/// Target length of log areas, as the tuning of log areas sets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lengths {
+    /// Weighted log bytes, in percent of the leaves' bytes.
+    pub share: u64,
+    /// Weight of a log byte that belongs to a new record, in percent. A new record is stored nowhere else, so
+    /// it costs only the readers of the pieces, and memory for the pieces' tables.
+    pub fresh: u64,
+}
+
+/// A log area that range searches have charged the price of its cleansing, or of merging its runs.
+#[derive(Debug)]
+pub(crate) struct Charged {
+    pub area: Arc<LogArea>,
+    /// Price of the cleansing or merging: see [`Remedy`](read_cost::Remedy).
+    pub price: u64,
+}
 
 /// The log area of one block; never empty.
 #[derive(Debug)]

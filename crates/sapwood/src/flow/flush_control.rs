@@ -7,8 +7,8 @@
 use super::low_space::LowSpace;
 use crate::error::{Error, Result};
 use crate::lock_order::{RankedMutex, rank};
+use crate::log_area::Charged;
 use crate::log_area::read_cost::ReadCosts;
-use crate::tree::candidates::Charged;
 use crate::watchdog;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, OnceLock, Weak};

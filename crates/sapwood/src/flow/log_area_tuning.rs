@@ -23,9 +23,8 @@
 //! updates, extended by log areas; docs/cost-model.md has prediction and measurement.)
 
 use crate::estimator::Estimator;
+use crate::log_area::{Lengths, NewShare};
 use crate::operation::KeyspaceId;
-use crate::tree::cleansing_cursor::Lengths;
-use crate::tree::sample::NewShare;
 use crate::version::Version;
 use std::collections::BTreeMap;
 
@@ -170,8 +169,8 @@ pub(crate) fn new_max(version: &Version, memory: u64) -> u64 {
 mod tests {
     use super::*;
     use crate::Database;
+    use crate::log_area::SampledChanges;
     use crate::tree::candidates;
-    use crate::tree::sample::SampledChanges;
     use crate::tree::view::TreeView;
     use bytes::Bytes;
     use proptest::prelude::*;

@@ -3,7 +3,7 @@
 //! Invariant: the shares follow from the budget and the lengths of segments and leaves alone, so that a database opened again
 //! with the same options has the same.
 
-use crate::tree::bupdate::NodeLen;
+use crate::storage::node::NodeLen;
 
 /// The most bytes at which a queue counts as full. If no two entries share anything (`opq/map/memory.rs`, 64
 /// KiB), that is a quarter of what its positions can address. No group of batches is added to a queue of twice

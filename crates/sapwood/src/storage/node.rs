@@ -80,6 +80,25 @@ pub(crate) const NODE_LEN_MAX: usize = 32 << 20;
 /// The maximum height of a tree: with two children per node, 2^40 leaves.
 pub(crate) const LEVEL_MAX: u8 = 40;
 
+/// Target lengths of nodes, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NodeLen {
+    pub leaf: usize,
+    /// Nodes of level 1; their length decides how many leaves a block has.
+    pub block: usize,
+    pub inner: usize,
+}
+
+impl NodeLen {
+    pub fn at(self, level: u8) -> usize {
+        match level {
+            0 => self.leaf,
+            1 => self.block,
+            _ => self.inner,
+        }
+    }
+}
+
 /// Bytes that an entry adds to its node.
 pub(crate) fn entry_len(key_len: usize, payload_len: usize) -> usize {
     4 + varint_len(key_len as u64) + key_len + payload_len

@@ -35,7 +35,7 @@ use crate::expiry::is_expired;
 use crate::merging::{Merging, is_operands};
 use crate::operation::KeyspaceId;
 use crate::storage::entries::Entries;
-use crate::storage::node::{Node, NodeId};
+use crate::storage::node::{Node, NodeId, NodeLen};
 use crate::tree::change::LeafChange;
 use crate::tree::fan::{Touched, fence_of};
 use crate::tree::pack::{Child, Packer};
@@ -51,25 +51,6 @@ use std::iter::Peekable;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
-
-/// Target lengths of nodes, in bytes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct NodeLen {
-    pub leaf: usize,
-    /// Nodes of level 1; their length decides how many leaves a block has.
-    pub block: usize,
-    pub inner: usize,
-}
-
-impl NodeLen {
-    fn at(self, level: u8) -> usize {
-        match level {
-            0 => self.leaf,
-            1 => self.block,
-            _ => self.inner,
-        }
-    }
-}
 
 /// Changes that go down the tree together (the paper's bcnt).
 pub(super) const BCNT: usize = 1024;

@@ -5,8 +5,8 @@
 
 use crate::cache::pager::{Keep, Pager};
 use crate::error::Result;
-use crate::log_area::LogArea;
 use crate::log_area::read_cost::Remedy;
+use crate::log_area::{Charged, LogArea};
 use crate::operation::KeyspaceId;
 use crate::storage::node::NodeId;
 use crate::tree::cleansing_cursor::CleansingTask;
@@ -20,14 +20,6 @@ use std::sync::Arc;
 pub(crate) struct Logged {
     pub block: NodeId,
     pub area: Arc<LogArea>,
-}
-
-/// A log area that range searches have charged the price of its cleansing, or of merging its runs.
-#[derive(Debug)]
-pub(crate) struct Charged {
-    pub area: Arc<LogArea>,
-    /// Price of the cleansing or merging: see [`Remedy`].
-    pub price: u64,
 }
 
 /// Blocks of one tree to be cleansed or merged together, in key order, each with its payment.

@@ -18,6 +18,7 @@
 //! 2. Due blocks are in key order, each once.
 
 use crate::cache::prefetch_buffer::KeyPosition;
+use crate::log_area::Lengths;
 use crate::operation::KeyspaceId;
 use bytes::Bytes;
 
@@ -44,16 +45,6 @@ pub(crate) const LIGHTEST: u64 = 12;
 /// rule bounds what the overwritten records hide.
 const ALL_NEW: u64 = 95;
 const NOT_ALL_NEW: u64 = 75;
-
-/// Target length of log areas, as the tuning of log areas sets it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lengths {
-    /// Weighted log bytes, in percent of the leaves' bytes.
-    pub share: u64,
-    /// Weight of a log byte that belongs to a new record, in percent. A new record is stored nowhere else, so
-    /// it costs only the readers of the pieces, and memory for the pieces' tables.
-    pub fresh: u64,
-}
 
 /// Size of a block's log.
 #[derive(Clone, Copy, Debug, Default)]

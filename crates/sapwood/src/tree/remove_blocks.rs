@@ -17,8 +17,8 @@
 use crate::cache::pager::{Pager, ReadMode};
 use crate::error::Result;
 use crate::operation::{KeyRange, KeyspaceId};
+use crate::storage::node::NodeLen;
 use crate::storage::node::{Node, NodeId};
-use crate::tree::bupdate::NodeLen;
 use crate::tree::keys::Keys;
 use crate::tree::pack::{Child, Packer};
 use crate::tree::subtree::{Overlap, Subtree};

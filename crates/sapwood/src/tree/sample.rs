@@ -8,6 +8,7 @@
 use crate::cache::pager::Pager;
 use crate::error::Result;
 use crate::even_sample::EvenSample;
+use crate::log_area::{NewShare, SampledChanges};
 use crate::operation::{KeyspaceId, OperationRef};
 use crate::tree::lookup::multi_get;
 use crate::tree::view::TreeView;
@@ -18,22 +19,6 @@ use bytes::Bytes;
 const SIZE: usize = 64;
 /// Number of keys below which a sample says nothing: its error would be over a quarter.
 const ENOUGH: usize = SIZE / 4;
-
-/// Fraction of the changes that insert new records.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct NewShare {
-    /// In percent of all changes.
-    pub all: u64,
-    /// Of each sampled keyspace.
-    pub each: Vec<(KeyspaceId, SampledChanges)>,
-}
-
-/// Sampled changes of a keyspace: those that insert new records, and all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SampledChanges {
-    pub new: u64,
-    pub of: u64,
-}
 
 /// See the module.
 #[derive(Default)]

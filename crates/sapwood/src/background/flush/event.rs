@@ -8,7 +8,7 @@
 //! Invariant: without a listener, the only cost is checking whether there is one.
 
 use crate::background::context::WorkContext;
-use crate::tree::cleansing_cursor::Lengths;
+use crate::log_area::Lengths;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
