@@ -354,19 +354,19 @@ fn free_unused(engine: &Engine, version: &Version, data_len: u64) -> Result<()> 
 }
 
 /// Runs work of opening that needs space. If the disk is full, gives back what attempts have left that came to no end, then what is
-/// kept of the log, then the reserve, and tries again.
+/// kept of the log, then the reserve, and tries again; after the first also if there was nothing: the manifest and the copy of the log are
+/// written at the same time, and what was left may have been given back for the other.
 fn with_space<T>(engine: &Engine, mut work: impl FnMut() -> Result<T>) -> Result<T> {
     let mut user = engine.space.reserve.user();
     let mut may_have_left = true;
     loop {
         match work() {
             Err(error) if error.is_disk_full() => {
-                let has_left = std::mem::take(&mut may_have_left)
-                    && give_back_left(engine).unwrap_or_else(|error| {
+                if std::mem::take(&mut may_have_left) {
+                    if let Err(error) = give_back_left(engine) {
                         tracing::warn!(%error, path = %engine.health.path(), "what attempts have left was not given back");
-                        false
-                    });
-                if !has_left && !engine.space.kept_log.give_up_oldest(&*engine.volume) && !user.gets_space() {
+                    }
+                } else if !engine.space.kept_log.give_up_oldest(&*engine.volume) && !user.gets_space() {
                     return Err(error);
                 }
             }
@@ -376,24 +376,19 @@ fn with_space<T>(engine: &Engine, mut work: impl FnMut() -> Result<T>) -> Result
 }
 
 /// Gives back what attempts have left that came to no end: manifests, and space at the end of the data file. Nothing that may still come to
-/// count leads there: not the manifest with fewer of its edits either. Returns whether there was any.
-fn give_back_left(engine: &Engine) -> Result<bool> {
+/// count leads there: not the manifest with fewer of its edits either.
+fn give_back_left(engine: &Engine) -> Result<()> {
     let volume = &*engine.volume;
     let current = Current::read(volume)?;
     // Of a session that failed or was killed it may have the name only until the power is lost.
     volume.sync_directory()?;
     let is_older = |name: &str| manifest::number_of(name).is_some_and(|number| number < current.manifest);
-    let has_removed = remove_outdated(volume, &volume.list()?, is_older);
+    remove_outdated(volume, &volume.list()?, is_older);
     let left = u64::from(engine.space.slots.next()) * GRANULE..volume.len(engine.data)?;
-    if left.is_empty() || !engine.followers.revoke_all() {
-        return Ok(has_removed);
+    if !left.is_empty() && engine.followers.revoke_all() {
+        volume.release(engine.data, left)?;
     }
-    let released = volume.release(engine.data, left);
-    let path = engine.health.path();
-    Ok(released
-        .inspect_err(|error| tracing::warn!(%error, %path, "the file's end was not given back"))
-        .is_ok()
-        || has_removed)
+    Ok(())
 }
 
 /// Finds what is kept of the log for the change feed, whose space a full disk may have from now on. Not before all of the manifest that
@@ -503,17 +498,15 @@ fn remove_leftovers(engine: &Engine, volume: &Arc<dyn Volume>, wal_low: u64) {
 }
 
 /// Removes files. Returns whether any is gone; one that is not is a leftover for the next opening.
-fn remove_outdated(volume: &dyn Volume, entries: &[Entry], is_outdated: impl Fn(&str) -> bool) -> bool {
-    let mut has_removed = false;
+fn remove_outdated(volume: &dyn Volume, entries: &[Entry], is_outdated: impl Fn(&str) -> bool) {
     for Entry { name, .. } in entries.iter().filter(|entry| is_outdated(&entry.name)) {
         match volume.remove(name) {
-            Ok(()) | Err(psync::Error::NotFound { .. }) => has_removed = true,
+            Ok(()) | Err(psync::Error::NotFound { .. }) => {}
             Err(error) => {
                 tracing::warn!(%error, file = name, "a file that is no longer needed was not removed")
             }
         }
     }
-    has_removed
 }
 
 impl Engine {

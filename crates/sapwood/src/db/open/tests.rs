@@ -462,6 +462,22 @@ fn openings_that_fail_leave_no_manifest_each() {
     assert!(db.keyspace("main").unwrap().get("key").unwrap().is_some());
 }
 
+/// What had been left was given back for the copy of the log, which is written at the same time, and the manifest was refused.
+#[test]
+fn space_that_others_got_at_opening_is_tried_for() {
+    for (file, nth) in [("manifest-", 1), ("wal-", 1)] {
+        let volume = Simulated::new(1);
+        let db = options(8 << 20, 0).open_on(Arc::new(volume.clone())).unwrap();
+        db.keyspace("main").unwrap().insert("key", "value").unwrap();
+        let found = volume.crash();
+        drop(db);
+        found.remove_file(crate::reserve::FILE).ok();
+        found.fail_nth(Filter::kinds([OperationKind::Write]).file(file), nth, Fault::NoSpace, Repeat::Once);
+        let db = options(8 << 20, 0).open_on(Arc::new(found)).unwrap();
+        assert!(db.keyspace("main").unwrap().get("key").unwrap().is_some(), "{file}");
+    }
+}
+
 /// They were counted for as long as the database was open, and a full disk looked for each.
 #[test]
 fn what_was_kept_of_the_log_is_forgotten_with_its_files() {
