@@ -82,7 +82,17 @@ impl<'a> Reader<'a> {
         Some(*taken)
     }
 
+    #[inline]
     pub fn varint(&mut self) -> Option<u64> {
+        // Nearly all take one byte.
+        if let Some((&byte @ 0..0x80, rest)) = self.rest.split_first() {
+            self.rest = rest;
+            return Some(u64::from(byte));
+        }
+        self.long_varint()
+    }
+
+    fn long_varint(&mut self) -> Option<u64> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.u8()?;
@@ -102,11 +112,6 @@ impl<'a> Reader<'a> {
     /// A varint that is the length of something in memory.
     #[inline]
     pub fn length(&mut self) -> Option<usize> {
-        // Nearly all lengths take one byte.
-        if let Some((&byte @ 0..0x80, rest)) = self.rest.split_first() {
-            self.rest = rest;
-            return Some(usize::from(byte));
-        }
         usize::try_from(self.varint()?).ok()
     }
 }

@@ -19,11 +19,15 @@ impl<T, const SIZE: usize> Default for EvenSample<T, SIZE> {
 
 impl<T, const SIZE: usize> EvenSample<T, SIZE> {
     /// Sees an item, and may keep it.
+    #[inline]
     pub fn see(&mut self, item: impl FnOnce() -> T) {
         self.seen += 1;
-        if self.seen & (self.every - 1) != 0 {
-            return;
+        if self.seen & (self.every - 1) == 0 {
+            self.keep(item);
         }
+    }
+
+    fn keep(&mut self, item: impl FnOnce() -> T) {
         if self.kept.len() == SIZE {
             let mut number = 0;
             self.kept.retain(|_| {

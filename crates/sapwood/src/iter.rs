@@ -305,16 +305,9 @@ impl Range {
                 }
                 Ok(None) => self.pass_expired(direction, run, key),
                 Err(error @ Error::MergeFailed { .. }) => return Some(Err(error)),
-                Err(error) => return Some(Err(self.end_with(error))),
+                Err(error) => return Some(Err(self.close(error))),
             }
         }
-    }
-
-    /// The iterator ends with this error.
-    fn end_with(&mut self, error: Error) -> Error {
-        (self.over, self.front, self.back) = (true, None, None);
-        self.lent = Default::default();
-        error
     }
 
     /// Like [`Iterator::next`], but lends the record until the next call instead of sharing its ownership.
@@ -389,20 +382,22 @@ impl Range {
         if self.over {
             return None;
         }
+        if self.values.are_plain() {
+            return match self.timed_step(direction) {
+                Ok(Some((key, value))) => Some(Ok((Value(key), Value(value)))),
+                Ok(None) => self.close(None),
+                Err(error) => self.close(Some(Err(error))),
+            };
+        }
         let mut run = self.expired_run(direction);
-        if !self.values.are_plain()
-            && let Some(alive) = self.next_alive(direction, &mut run)
-        {
+        if let Some(alive) = self.next_alive(direction, &mut run) {
             return Some(alive);
         }
         let end = loop {
             if self.over {
                 break None;
             }
-            let began = self.current.pager.latencies.begin(Timed::ScanStep);
-            let step = self.step(direction);
-            self.current.pager.latencies.end(Timed::ScanStep, began);
-            let (key, stored) = match step {
+            let (key, stored) = match self.timed_step(direction) {
                 Ok(Some(record)) => record,
                 Ok(None) => break None,
                 Err(error) => break Some(Err(error)),
@@ -418,11 +413,22 @@ impl Range {
             }
         };
         self.end_expired(direction, &mut run);
-        self.over = true;
+        self.close(end)
+    }
+
+    #[inline]
+    fn timed_step(&mut self, direction: Direction) -> Result<Option<(Bytes, Bytes)>> {
+        let began = self.current.pager.latencies.begin(Timed::ScanStep);
+        let step = self.step(direction);
+        self.current.pager.latencies.end(Timed::ScanStep, began);
+        step
+    }
+
+    /// Nothing comes after this.
+    fn close<T>(&mut self, last: T) -> T {
+        (self.over, self.front, self.back) = (true, None, None);
         self.lent = Default::default();
-        self.front = None;
-        self.back = None;
-        end
+        last
     }
 }
 

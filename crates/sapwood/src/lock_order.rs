@@ -110,7 +110,6 @@ ranks! {
     /// How often the durable part of the log has grown, while a reader of the change feed waits for that.
     ChangesWatch,
     /// Sampled changes of a queue.
-    OpqSample,
     OpqChained,
     /// Insertion into a queue.
     Opq,

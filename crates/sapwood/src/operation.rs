@@ -134,6 +134,13 @@ pub(crate) fn put_remove_range(body: &mut Vec<u8>, range: KeyRange<'_>) {
     body.extend_from_slice(range.to.unwrap_or_default());
 }
 
+/// Whether a body has anything but removals.
+pub(crate) fn adds(body: &[u8]) -> bool {
+    // Mostly the first operation tells.
+    matches!(body.first(), Some(&(INSERT | MERGE)))
+        || Operations::new(body).any(|operation| operation.is_ok_and(|operation| operation.adds()))
+}
+
 /// The operations of a body, in order. Ends after the first error, which says what is wrong.
 #[derive(Clone, Debug)]
 pub(crate) struct Operations<'a> {
@@ -145,6 +152,7 @@ impl<'a> Operations<'a> {
         Self { rest: Reader::new(body) }
     }
 
+    #[inline]
     fn decode(&mut self) -> Result<Operation<'a>, &'static str> {
         let reader = &mut self.rest;
         let kind = reader.u8().ok_or("operation ends early")?;
@@ -180,6 +188,7 @@ impl<'a> Operations<'a> {
 impl<'a> Iterator for Operations<'a> {
     type Item = Result<Operation<'a>, &'static str>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.remaining() == 0 {
             return None;

@@ -207,16 +207,26 @@ impl CommitPipeline {
         if seq == first_seq {
             return Ok(());
         }
-        let memory = queue.memory();
+        let (memory, fill) = (queue.memory(), queue.fill());
         let (mut changed, mut count) = (None, 0);
         let inserted = group.clone();
-        let found = group.flat_map(|pending| Operations::new(&pending.body));
-        let sound = found
-            .map_while(|operation| operation.map_err(|what| changed = Some(what)).ok())
-            .inspect(|_| count += 1);
-        let state = self.state.load();
-        queue.insert_all(sound, first_seq, &|keyspace| state.version.merging(keyspace));
-        drop(state);
+        let (mut bodies, mut of_body) = (group.map(|pending| &pending.body), Operations::new(&[]));
+        let sound = std::iter::from_fn(|| {
+            loop {
+                match of_body.next() {
+                    Some(Ok(operation)) => {
+                        count += 1;
+                        return Some(operation);
+                    }
+                    Some(Err(what)) => {
+                        changed = Some(what);
+                        return None;
+                    }
+                    None => of_body = Operations::new(bodies.next()?),
+                }
+            }
+        });
+        queue.insert_all(sound, first_seq, &|keyspace| self.state.load().version.merging(keyspace));
         if changed.is_some() || first_seq + count != seq {
             // Operations already in the queue would become visible with the next commit, and the log may hold
             // what recovery refuses.
@@ -237,7 +247,12 @@ impl CommitPipeline {
             self.memory.note_log(log.wal.unsynced_bytes());
             self.memory.try_balance_memory();
         }
+        let is_as_full = queue.fill() == fill;
         drop(queue);
+        if is_as_full {
+            // Nor was it full before, or the next commit waits for room.
+            return Ok(());
+        }
         // Load the state again: it may have changed.
         let state = self.state.load();
         let is_full = state.frozen.is_none() && !log.is_syncing() && {

@@ -11,7 +11,8 @@ use crate::conflict::validation::Validation;
 use crate::durability::Durability;
 use crate::error::{Error, Result};
 use crate::lock_order::{RankedMutex, rank};
-use crate::operation::{Operations, SeqNo};
+use crate::operation;
+use crate::operation::SeqNo;
 use crate::watchdog;
 use std::sync::{Arc, Condvar, OnceLock};
 
@@ -79,7 +80,7 @@ impl PendingBatch {
 
     /// Whether it has anything but removals.
     pub fn adds(&self) -> bool {
-        Operations::new(&self.body).any(|operation| operation.is_ok_and(|operation| operation.adds()))
+        operation::adds(&self.body)
     }
 
     /// No batch: all before it is to be durable.

@@ -352,7 +352,7 @@ impl MemoryBudget {
     /// holds it only for a moment.
     pub fn fill(&self, state: &State) -> (usize, usize) {
         let (fill, most) = (state.active.fill(), self.queue_max(state));
-        if !(most..self.queue_share(&state.version)).contains(&fill) {
+        if fill < most || fill >= self.queue_share(&state.version) {
             return (fill, most);
         }
         self.recount_old_queues();

@@ -447,6 +447,9 @@ impl Merge {
 
     /// Notes a long run, which ended at this record or at the end.
     fn note(&self, current: &CurrentState, run: &RemovedRun, next: Option<&Bytes>) {
+        if run.len < NOTED_AT_FIRST {
+            return;
+        }
         let last = self.last_key();
         if run.len < if last.is_none() { NOTED_AT_FIRST } else { NOTED } {
             return;

@@ -19,6 +19,7 @@
 //! 3. The hash of a key is part of the format: it never changes. The maplet keeps all of its bits.
 
 use crate::storage::node::Node;
+use std::ops::Range;
 
 /// Most runs that share a maplet: as many as three bits can tell apart.
 pub(crate) const RUNS: usize = 1 << RUN_BITS;
@@ -122,25 +123,37 @@ impl<'a> Maplet<'a> {
 
     /// The tops, eight bytes at a time; the last eight are padded with `fill`.
     fn eights(self, fill: u8) -> impl Iterator<Item = u64> + use<'a> {
-        self.tops.chunks(8).map(move |bytes| {
-            let mut eight = [fill; 8];
-            eight[..bytes.len()].copy_from_slice(bytes);
-            u64::from_le_bytes(eight)
-        })
+        let (eights, rest) = self.tops.as_chunks::<8>();
+        let mut last = [fill; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        let last = (!rest.is_empty()).then_some(last);
+        eights.iter().copied().chain(last).map(u64::from_le_bytes)
     }
 
-    /// Position of the zero bit behind the bucket.
-    fn end_of(&self, bucket: usize) -> usize {
+    /// The bucket's ones in the tops: they begin behind the zero of the bucket before, and end with its own.
+    fn ones_of(&self, bucket: usize) -> Range<usize> {
+        let mut begin = (bucket == 0).then_some(0);
         let mut left = bucket as u32;
         for (index, eight) in self.eights(0xff).enumerate() {
             let mut zeros = !eight;
-            if left < zeros.count_ones() {
-                (0..left).for_each(|_| zeros &= zeros - 1);
-                return index * 64 + zeros.trailing_zeros() as usize;
+            if begin.is_none() {
+                let count = zeros.count_ones();
+                if left > count {
+                    left -= count;
+                    continue;
+                }
+                (1..left).for_each(|_| zeros &= zeros - 1);
+                begin = Some(index * 64 + zeros.trailing_zeros() as usize + 1);
+                zeros &= zeros - 1;
             }
-            left -= zeros.count_ones();
+            if let Some(begin) = begin
+                && zeros != 0
+            {
+                return begin..index * 64 + zeros.trailing_zeros() as usize;
+            }
         }
-        self.tops.len() * 8
+        let end = self.tops.len() * 8;
+        begin.unwrap_or(end)..end
     }
 
     fn entry(&self, bucket: usize, word: [u8; 2]) -> Entry {
@@ -173,11 +186,9 @@ impl<'a> Maplet<'a> {
     /// Indexes of the runs that may have a key with this hash, newest first, each once.
     pub fn candidates(self, hash: KeyHash) -> impl Iterator<Item = usize> + 'a {
         let bucket = (hash.0 >> RUN_BITS >> (u16::BITS - self.bits)) as usize;
-        // A bucket's ones begin behind the zero of the bucket before. The number of ones before them is the
-        // index of the bucket's first word.
-        let begin = bucket.checked_sub(1).map_or(0, |before| self.end_of(before) + 1);
-        let count = self.end_of(bucket) - begin;
-        let words = self.words.get(begin - bucket..begin - bucket + count).unwrap_or_default();
+        // The number of ones before the bucket's is the index of its first word.
+        let ones = self.ones_of(bucket);
+        let words = self.words.get(ones.start - bucket..ones.end - bucket).unwrap_or_default();
         let end = words.partition_point(|word| self.entry(bucket, *word).hash() <= hash);
         let entries = words[..end].iter().rev().map(move |word| self.entry(bucket, *word));
         // Two keys of a run may have the same hash.

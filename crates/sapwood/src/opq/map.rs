@@ -33,9 +33,10 @@ mod search;
 mod tests;
 mod tombstones;
 
-use crate::lock_order::{RankedMutex, rank};
+use crate::lock_order::{RankedGuard, RankedMutex, rank};
+use crate::opq::samples::Samples;
 pub(crate) use entry::Entry;
-use entry::Key;
+pub(super) use entry::Key;
 pub(crate) use free_list::FreeList;
 use memory::{CHUNK, Memory, MemoryRef, Table};
 use search::{Goal, Page};
@@ -79,6 +80,8 @@ struct Writer {
     last: MemoryRef,
     /// Written but not yet in the tree: at most [`ROUND`], 16 KiB.
     round: Vec<NewEntry>,
+    /// Here since an insertion has this lock.
+    samples: Samples,
 }
 
 /// An entry that is not yet in a leaf.
@@ -112,6 +115,7 @@ impl Map {
                 last_leaf: MemoryRef::NOWHERE,
                 last: MemoryRef::NOWHERE,
                 round: Vec::new(),
+                samples: Samples::default(),
             }),
         }
     }
@@ -189,33 +193,56 @@ impl Map {
             .or_else(|| self.page(Goal::At(page.upper?.key()))?.entry(self, 0))
     }
 
-    /// Inserts entries in any order. No key may exist already or occur twice. Threads take turns. Readers see
-    /// the entries appear one after the other.
-    pub fn insert_all<'a>(&self, entries: impl IntoIterator<Item = (Key<'a>, Option<&'a [u8]>)>) {
-        let writer = &mut *self.writer.lock();
-        let mut entries = entries.into_iter();
-        let mut is_first = self.is_empty();
-        loop {
-            writer.round.clear();
-            for (key, value) in entries.by_ref().take(ROUND) {
-                if std::mem::take(&mut is_first) {
-                    self.base.store(key.2, Relaxed);
-                }
-                let entry = entry::write(&mut writer.memory, &self.table, &self.memory, key, value);
-                writer.round.push(NewEntry { entry });
-            }
-            if writer.round.is_empty() {
-                return;
-            }
-            self.tell_waiting(writer);
-            let is_last = writer.round.len() < ROUND;
-            self.insert_round(writer);
-            // Nodes take memory too.
-            self.tell_waiting(writer);
-            if is_last {
-                return;
-            }
+    /// Looks at the sample of what was inserted.
+    pub(super) fn with_samples<T>(&self, look: impl FnOnce(&Samples) -> T) -> T {
+        look(&self.writer.lock().samples)
+    }
+
+    /// Begins to insert entries, in any order. No key may exist already or occur twice. Threads insert one after the other.
+    pub fn begin(&self) -> Insertion<'_> {
+        let mut writer = self.writer.lock();
+        writer.round.clear();
+        Insertion { map: self, writer, is_first: self.is_empty() }
+    }
+}
+
+/// Inserts entries into a map. Readers see them appear one after the other, and all of them once it has ended.
+pub(crate) struct Insertion<'m> {
+    map: &'m Map,
+    writer: RankedGuard<'m, rank::Opq, Writer>,
+    /// The map has no entry yet.
+    is_first: bool,
+}
+
+impl Insertion<'_> {
+    #[inline]
+    pub fn push(&mut self, key: Key<'_>, value: Option<&[u8]>) {
+        let (map, writer) = (self.map, &mut *self.writer);
+        writer.samples.see(key, value.is_some());
+        if std::mem::take(&mut self.is_first) {
+            map.base.store(key.2, Relaxed);
         }
+        let entry = entry::write(&mut writer.memory, &map.table, &map.memory, key, value);
+        writer.round.push(NewEntry { entry });
+        if writer.round.len() == ROUND {
+            self.insert_round();
+        }
+    }
+
+    /// Inserts what was not inserted yet.
+    pub fn end(mut self) {
+        if !self.writer.round.is_empty() {
+            self.insert_round();
+        }
+    }
+
+    fn insert_round(&mut self) {
+        let (map, writer) = (self.map, &mut *self.writer);
+        map.tell_waiting(writer);
+        map.insert_round(writer);
+        // Nodes take memory too.
+        map.tell_waiting(writer);
+        writer.round.clear();
     }
 }
 

@@ -126,20 +126,30 @@ impl Packer {
     }
 
     pub fn push(&mut self, builder: &mut VersionBuilder<'_>, key: &[u8], payload: &[u8]) -> Result<()> {
+        if self.may_lengthen(key.len())
+            && let Some(last) = self.pending.len().checked_sub(1)
+        {
+            self.separator = self.separator.max(separator_len(self.pending.key(last), key));
+        }
         self.pending.push(key, &[payload]);
-        self.see(self.pending.len() - 1);
         self.emit_full(builder)
+    }
+
+    /// Whether the separator before a leaf's entry whose key has so many bytes may be longer than those that count.
+    #[inline]
+    fn may_lengthen(&self, key_len: usize) -> bool {
+        self.level == 0 && key_len > self.separator.max(self.capacity / SEPARATOR_SHARE)
     }
 
     /// Looks at the separators before the pending entries from this one on.
     fn see(&mut self, from: usize) {
-        if self.level > 0 {
-            return;
-        }
         for index in from.max(1)..self.pending.len() {
-            let key = self.pending.key(index);
-            if key.len() > self.separator.max(self.capacity / SEPARATOR_SHARE) {
-                self.separator = self.separator.max(separator_len(self.pending.key(index - 1), key));
+            // Most entries are shorter as a whole.
+            if self.may_lengthen(self.pending.entry_len(index)) {
+                let (before, key) = (self.pending.key(index - 1), self.pending.key(index));
+                if self.may_lengthen(key.len()) {
+                    self.separator = self.separator.max(separator_len(before, key));
+                }
             }
         }
     }

@@ -365,6 +365,21 @@ fn with_remainder<'q>(
     changes: impl Iterator<Item = OperationRef<'q>>,
     remainder: &'q Remainder,
 ) -> impl Iterator<Item = OperationRef<'q>> {
+    let (mut plain, mut merged) = if remainder.next.is_none() && remainder.keys.is_empty() {
+        (Some(changes), None)
+    } else {
+        (None, Some(merged_with(changes, remainder)))
+    };
+    std::iter::from_fn(move || match (&mut plain, &mut merged) {
+        (Some(changes), _) => changes.next(),
+        (None, merged) => merged.as_mut()?.next(),
+    })
+}
+
+fn merged_with<'q>(
+    changes: impl Iterator<Item = OperationRef<'q>>,
+    remainder: &'q Remainder,
+) -> impl Iterator<Item = OperationRef<'q>> {
     let is_listed = |change: &OperationRef<'_>| {
         remainder
             .next

@@ -157,6 +157,7 @@ impl<'a> Entry<'a> {
 }
 
 /// Writes an entry whose place is not yet published.
+#[inline]
 pub(super) fn write(
     memory: &mut Memory,
     table: &Table,

@@ -90,6 +90,7 @@ impl Map {
         writer.round = round;
     }
 
+    #[inline]
     fn is_behind(&self, writer: &Writer, key: Key<'_>) -> bool {
         !writer.last.is_somewhere() || compare(self.entry(writer.last).key(), key).is_lt()
     }

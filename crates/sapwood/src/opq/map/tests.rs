@@ -11,6 +11,15 @@ use crate::operation::KeyspaceId;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
+impl Map {
+    /// Inserts all at once.
+    pub(super) fn insert_all<'a>(&self, entries: impl IntoIterator<Item = (Key<'a>, Option<&'a [u8]>)>) {
+        let mut insertion = self.begin();
+        entries.into_iter().for_each(|(key, value)| insertion.push(key, value));
+        insertion.end();
+    }
+}
+
 /// Fewer under Miri, which is slow.
 const COUNT: u64 = if cfg!(miri) { 100 } else { 20_000 };
 

@@ -131,14 +131,24 @@ impl Map {
     fn removed_by(&self, leaf: &Node, removal: Entry<'_>, rank: u32) -> usize {
         let (count, (keyspace, key, seq)) = (leaf.word().count(), removal.key());
         let sorted = leaf.sorted().min(count);
-        // From new to old, until the removal before this one.
-        let slots = (sorted..count.saturating_sub(1)).rev().chain(0..sorted).map(|index| leaf.slot(index));
-        let versions = slots.filter(|slot| slot.rank() == rank).map(|slot| self.entry(slot.place()));
-        let versions = versions.filter(|version| {
+        let mut values = 0;
+        // Counts the slot's entry; false if it is the removal before this one.
+        let mut look = |index: usize| {
+            let slot = leaf.slot(index);
+            if slot.rank() != rank {
+                return true;
+            }
+            let version = self.entry(slot.place());
             let found = version.key();
-            (found.0, found.1) == (keyspace, key) && found.2 < seq
-        });
-        versions.take_while(|version| version.value().is_some()).count()
+            let is_older = (found.0, found.1) == (keyspace, key) && found.2 < seq;
+            values += usize::from(is_older && version.value().is_some());
+            !is_older || version.value().is_some()
+        };
+        // From new to old. Two plain loops: they go through a whole leaf for each removal.
+        if (sorted..count.saturating_sub(1)).rev().all(&mut look) {
+            (0..sorted).all(look);
+        }
+        values
     }
 
     /// A child of the last of these nodes, the path from the root on, has become this from that.
