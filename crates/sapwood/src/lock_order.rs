@@ -109,9 +109,9 @@ ranks! {
     KeptGenerations,
     /// How often the durable part of the log has grown, while a reader of the change feed waits for that.
     ChangesWatch,
-    /// Sampled changes of a queue.
+    /// Keys of a queue whose newest operand does not have all beneath it.
     OpqChained,
-    /// Insertion into a queue.
+    /// Insertion into a queue, and the sample of what was inserted.
     Opq,
     /// The memory budget: one change of the cache's capacity at a time.
     Memory,

@@ -250,7 +250,7 @@ impl CommitPipeline {
         let is_as_full = queue.fill() == fill;
         drop(queue);
         if is_as_full {
-            // Nor was it full before, or the next commit waits for room.
+            // Nor was it full before, or a sync was under way: the next commit freezes it before it looks for room.
             return Ok(());
         }
         // Load the state again: it may have changed.

@@ -45,7 +45,8 @@ impl CommitPipeline {
         drop(state);
         if used >= capacity && is_frozen {
             let began = Instant::now();
-            let result = self.wait_for_a_queue();
+            // It is as full as before, and commits freeze the queue that they fill.
+            let result = self.wait_for_a_queue().and_then(|()| self.freeze_full());
             self.progress.stopped_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
             return result;
         }
@@ -144,6 +145,32 @@ mod tests {
             let is_through = waits.is_finished();
             drop(guard);
             assert!(is_through, "there is room, and a queue is frozen");
+        });
+    }
+
+    /// The flush had nothing to do until the next commit.
+    #[test]
+    fn a_wait_for_a_full_queue_freezes_it() {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let db = Database::builder().memory(4 << 20).open_on(volume).unwrap();
+        let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
+        // The flushing thread waits for the writer.
+        let guard = engine.writer().lock(Need::default()).unwrap();
+        keyspace.insert("key", "value").unwrap();
+        engine.commits.freeze(engine.commits.log.lock_for_test().as_mut().unwrap()).unwrap();
+        let value = vec![1; engine.shares.queue];
+        let change = OperationRef { keyspace: keyspace.id(), key: b"key", value: Some(&value) };
+        let full = Arc::clone(&engine.state.load().active);
+        full.insert_all([change], engine.state.visible() + 1, &|_| None);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| engine.commits.wait_for_room(100));
+            // The flushing thread, and this one.
+            while engine.flush.waiting_for_test() < 2 {
+                std::thread::yield_now();
+            }
+            drop(guard);
+            waits.join().unwrap().unwrap();
+            assert!(!Arc::ptr_eq(&engine.state.load().active, &full), "it is frozen, or flushed already");
         });
     }
 

@@ -497,7 +497,7 @@ fn remove_leftovers(engine: &Engine, volume: &Arc<dyn Volume>, wal_low: u64) {
     });
 }
 
-/// Removes files. Returns whether any is gone; one that is not is a leftover for the next opening.
+/// Removes files. One that is not gone then is a leftover for the next opening.
 fn remove_outdated(volume: &dyn Volume, entries: &[Entry], is_outdated: impl Fn(&str) -> bool) {
     for Entry { name, .. } in entries.iter().filter(|entry| is_outdated(&entry.name)) {
         match volume.remove(name) {

@@ -451,7 +451,7 @@ impl Merge {
             return;
         }
         let last = self.last_key();
-        if run.len < if last.is_none() { NOTED_AT_FIRST } else { NOTED } {
+        if last.is_some() && run.len < NOTED {
             return;
         }
         let MergeSpec { state, seq, keyspace, bounds: (low, high), direction } = &self.spec;

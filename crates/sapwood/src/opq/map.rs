@@ -47,7 +47,7 @@ pub(crate) use tests::pages_of;
 pub(crate) use tombstones::Passed;
 
 /// Entries that are inserted together, in the order in which they came (count): enough that sorted ones come to the
-/// same leaf, in 16 KiB that fit a core's first cache.
+/// same leaf, in 4 KiB that fit a core's first cache.
 const ROUND: usize = 1024;
 
 /// Entries that a walk prefetches into the cache (count): so many that a line arrives before the walk needs it.
@@ -78,7 +78,7 @@ struct Writer {
     /// The last leaf and the last entry: where sorted input goes.
     last_leaf: MemoryRef,
     last: MemoryRef,
-    /// Written but not yet in the tree: at most [`ROUND`], 16 KiB.
+    /// Written but not yet in the tree: at most [`ROUND`], 4 KiB.
     round: Vec<NewEntry>,
     /// Here since an insertion has this lock.
     samples: Samples,

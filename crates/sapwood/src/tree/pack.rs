@@ -143,6 +143,9 @@ impl Packer {
 
     /// Looks at the separators before the pending entries from this one on.
     fn see(&mut self, from: usize) {
+        if self.level > 0 {
+            return;
+        }
         for index in from.max(1)..self.pending.len() {
             // Most entries are shorter as a whole.
             if self.may_lengthen(self.pending.entry_len(index)) {

@@ -365,21 +365,7 @@ fn with_remainder<'q>(
     changes: impl Iterator<Item = OperationRef<'q>>,
     remainder: &'q Remainder,
 ) -> impl Iterator<Item = OperationRef<'q>> {
-    let (mut plain, mut merged) = if remainder.next.is_none() && remainder.keys.is_empty() {
-        (Some(changes), None)
-    } else {
-        (None, Some(merged_with(changes, remainder)))
-    };
-    std::iter::from_fn(move || match (&mut plain, &mut merged) {
-        (Some(changes), _) => changes.next(),
-        (None, merged) => merged.as_mut()?.next(),
-    })
-}
-
-fn merged_with<'q>(
-    changes: impl Iterator<Item = OperationRef<'q>>,
-    remainder: &'q Remainder,
-) -> impl Iterator<Item = OperationRef<'q>> {
+    let is_plain = remainder.next.is_none() && remainder.keys.is_empty();
     let is_listed = |change: &OperationRef<'_>| {
         remainder
             .next
@@ -391,6 +377,9 @@ fn merged_with<'q>(
         |(keyspace, key): &'q (KeyspaceId, Bytes)| OperationRef { keyspace: *keyspace, key, value: None };
     let mut removals = remainder.keys.iter().map(removal).peekable();
     std::iter::from_fn(move || {
+        if is_plain {
+            return changes.next();
+        }
         let place = |change: &OperationRef<'q>| (change.keyspace, change.key);
         let order = match (changes.peek(), removals.peek()) {
             (Some(change), Some(removal)) => place(change).cmp(&place(removal)),

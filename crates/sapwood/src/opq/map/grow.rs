@@ -60,8 +60,27 @@ struct Plan<'s> {
     stem: Option<CommonPrefix>,
     low: MemoryRef,
     high: MemoryRef,
-    /// Whether all slots are known to be live.
-    is_live: bool,
+    known: KnownLife,
+}
+
+/// What is known of the entries or children in slots.
+#[derive(Clone, Copy)]
+enum KnownLife {
+    Nothing,
+    AllLive,
+    /// None is live. A part of such a node has been dead as long, or longer.
+    DeadSince(u32),
+}
+
+impl KnownLife {
+    /// Of the slots of a leaf with this life.
+    fn of_leaf(Liveness { live, dead }: Liveness, slots: &[Slot]) -> Self {
+        match dead {
+            0 if live == slots.len() => Self::AllLive,
+            0 => Self::Nothing,
+            since => Self::DeadSince(since),
+        }
+    }
 }
 
 impl Map {
@@ -190,9 +209,9 @@ impl Map {
         let slots = &mut all[..node.word().count()];
         slots.iter_mut().enumerate().for_each(|(index, slot)| *slot = node.slot(index));
         self.sort(slots);
-        let (low, stem, is_live) = (node.low(), Some(node.stem()), node.life().live == slots.len());
+        let (low, stem, known) = (node.low(), Some(node.stem()), KnownLife::of_leaf(node.life(), slots));
         let last = if slots.len() < SLOTS {
-            let one = self.make(writer, Plan { kind: LEAF, slots, stem, low, high, is_live }, Some(key));
+            let one = self.make(writer, Plan { kind: LEAF, slots, stem, low, high, known }, Some(key));
             self.replace(writer, way, one, None);
             one
         } else {
@@ -202,9 +221,11 @@ impl Map {
             let place = right[0].place();
             let middle = if is_of_one { place } else { self.separator(writer, self.entry(place).key()) };
             let one =
-                self.make(writer, Plan { kind: LEAF, slots: left, stem, low, high: middle, is_live }, None);
+                self.make(writer, Plan { kind: LEAF, slots: left, stem, low, high: middle, known }, None);
+            // What removes a value on the right may be on the left.
+            let known = if is_of_one { KnownLife::Nothing } else { known };
             let two =
-                self.make(writer, Plan { kind: LEAF, slots: right, stem, low: middle, high, is_live }, None);
+                self.make(writer, Plan { kind: LEAF, slots: right, stem, low: middle, high, known }, None);
             self.replace(writer, way, one, Some(two));
             two
         };
@@ -258,8 +279,8 @@ impl Map {
                     Some(two) => {
                         let slots = [Slot::new(0, one), Slot::new(0, two)];
                         let nowhere = MemoryRef::NOWHERE;
-                        let (low, high, is_live) = (nowhere, nowhere, false);
-                        let plan = Plan { kind: INNER, slots: &slots, stem: None, low, high, is_live };
+                        let (low, high, known) = (nowhere, nowhere, KnownLife::Nothing);
+                        let plan = Plan { kind: INNER, slots: &slots, stem: None, low, high, known };
                         let root = self.make(writer, plan, None);
                         self.set_root(root, height + 1);
                     }
@@ -289,17 +310,18 @@ impl Map {
             };
             slots[index + 1] = Slot::new(rank, second);
             let (slots, low) = (&slots[..=count], node.low());
-            let is_live =
+            let are_live =
                 node.life().live == count && [one, second].map(|new| self.life_at(new).dead) == [0; 2];
+            let known = if are_live { KnownLife::AllLive } else { KnownLife::Nothing };
             if count < SLOTS {
-                one = self.make(writer, Plan { kind: INNER, slots, stem, low, high, is_live }, None);
+                one = self.make(writer, Plan { kind: INNER, slots, stem, low, high, known }, None);
                 two = None;
             } else {
                 let (left, right) = slots.split_at(slots.len() / 2);
                 let middle = Node::at(&self.table, right[0].place()).low();
-                let left = Plan { kind: INNER, slots: left, stem, low, high: middle, is_live };
+                let left = Plan { kind: INNER, slots: left, stem, low, high: middle, known };
                 one = self.make(writer, left, None);
-                let right = Plan { kind: INNER, slots: right, stem, low: middle, high, is_live };
+                let right = Plan { kind: INNER, slots: right, stem, low: middle, high, known };
                 two = Some(self.make(writer, right, None));
             }
         }
@@ -317,11 +339,12 @@ impl Map {
 
     /// Makes a node. If `with` is given, the node also has a rank for that key.
     fn make(&self, writer: &mut Writer, plan: Plan<'_>, with: Option<Key<'_>>) -> MemoryRef {
-        let Plan { kind, slots, stem: old, low, high, is_live } = plan;
-        let life = match (is_live, kind) {
-            (true, _) => Liveness { live: slots.len(), dead: 0 },
-            (false, LEAF) => self.life_of_leaf(slots),
-            (false, _) => self.life_of_inner(slots.iter().copied()),
+        let Plan { kind, slots, stem: old, low, high, known } = plan;
+        let life = match (known, kind) {
+            (KnownLife::AllLive, _) => Liveness { live: slots.len(), dead: 0 },
+            (KnownLife::DeadSince(dead), _) => Liveness { live: 0, dead },
+            (KnownLife::Nothing, LEAF) => self.life_of_leaf(slots),
+            (KnownLife::Nothing, _) => self.life_of_inner(slots.iter().copied()),
         };
         let is_fenced = low.is_somewhere() && high.is_somewhere();
         let is_told_apart =

@@ -39,21 +39,6 @@ fn entries_come_in_order_whatever_the_order_of_insertion() {
     }
 }
 
-/// Such as that of a commit in which an operation turns out to be damaged.
-#[test]
-fn what_an_iterator_says_behind_its_end_is_not_asked_for() {
-    let map = Map::default();
-    let mut calls = 0;
-    map.insert_all(
-        std::iter::from_fn(|| {
-            calls += 1;
-            (calls != 3).then_some(((KeyspaceId(1), &b"key"[..], calls), None))
-        })
-        .take(10),
-    );
-    assert_eq!(entries(&map).len(), 2);
-}
-
 /// Keys that are alike in many ways: empty parts, prefixes of one another, differences before, in and behind the eight bytes
 /// that a batch is sorted by.
 fn key() -> impl Strategy<Value = Vec<u8>> {
