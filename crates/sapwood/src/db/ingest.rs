@@ -112,7 +112,7 @@ impl Engine {
         // No log area may be above the leaves that change.
         let mut from = Some(first);
         while let Some(at) = from.take_if(|at| *at <= last) {
-            from = self.cleanse_below(writer, keyspace, at)?;
+            from = self.cleanse_before_adding(writer, keyspace, at)?;
         }
         let base = self.state.version();
         // A drop waits for no writer. From here on the nodes go with the tree.
@@ -128,7 +128,12 @@ impl Engine {
     }
 
     /// Cleanses some blocks of a keyspace at and above a key. Returns where to continue.
-    fn cleanse_below(&self, writer: &mut Writer, keyspace: KeyspaceId, at: Bytes) -> Result<Option<Bytes>> {
+    fn cleanse_before_adding(
+        &self,
+        writer: &mut Writer,
+        keyspace: KeyspaceId,
+        at: Bytes,
+    ) -> Result<Option<Bytes>> {
         let next = self.background.cleanser.cleanse_from(writer, (keyspace, at), keyspace, u64::MAX)?;
         Ok(next.map(|(_, key)| key))
     }
@@ -145,7 +150,7 @@ impl Engine {
         // whose records behind it were removed.
         let mut from = Some(sorted.last.clone().unwrap_or_default());
         while let Some(at) = from.take() {
-            from = self.cleanse_below(writer, keyspace, at)?;
+            from = self.cleanse_before_adding(writer, keyspace, at)?;
         }
         let base = self.state.version();
         // A drop waits for no writer. From here on the nodes go with the tree.

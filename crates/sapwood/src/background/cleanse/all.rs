@@ -34,9 +34,10 @@ impl Cleanser {
         self.ctx.or_poison(|| self.collector.expirer.tell_time())?;
         let begun = self.ctx.state.version();
         // Keyspaces that are made meanwhile are not waited for.
-        let (time, last) = (begun.clock, begun.trees.iter().map(|(id, _)| id).max().unwrap_or_default());
+        let (time, last) = (begun.clock, begun.trees.iter().map(|(id, _)| id).max());
         drop(begun);
-        let (mut next, mut most, mut unread) = (Some(KeyPosition::default()), u64::MAX, None);
+        let (mut next, mut most, mut unread) = (last.map(|_| KeyPosition::default()), u64::MAX, None);
+        let last = last.unwrap_or_default();
         while let Some(from) = next.take_if(|(keyspace, _)| *keyspace <= last) {
             let mut guard = self.ctx.writer_unless_closing()?;
             let writer = guard.get()?;
