@@ -58,7 +58,7 @@ fn memory_of(node: &Node) -> u64 {
 /// Number of parts of the nodes' side, each with a lock of its own. A part keeps no node that is longer than
 /// itself, so it must have room for a long one even when nodes have their least share.
 fn shards(capacity: u64) -> usize {
-    // Asked once: the answer takes the system longer than the rest of making a cache.
+    // Asked once, by the first cache: the answer takes the system longer than the rest of making one.
     static PROCESSORS: LazyLock<usize> = LazyLock::new(|| available_parallelism().map_or(1, NonZero::get));
     let most = capacity / LEAST / LONG_NODE;
     (most as usize).clamp(1, 4 * *PROCESSORS)

@@ -226,7 +226,9 @@ pub fn opened(input: &[u8]) {
     let builder = Database::builder().memory(4 << 20).background_threads(0).follow(is_follower);
     if let Ok(db) = builder.open_on(Arc::new(image)) {
         use_all(&db, is_forged);
-        if is_written && db.flush().is_ok() && db.compact().is_ok() {
+        let write =
+            || db.keyspace("new")?.insert("new", "new").and_then(|()| db.flush()).and_then(|()| db.compact());
+        if is_written && write().is_ok() {
             use_all(&db, is_forged);
         }
         _ = db.close();
@@ -258,7 +260,8 @@ fn use_all(db: &Database, is_forged: bool) {
                 value.starts_with(b"value ")
                     && value.ends_with(&key.iter().map(|byte| byte ^ 7).collect::<Vec<_>>())
             };
-            assert!(is_forged || name == "sums" || is_written(), "{key:?}: {value:?}");
+            let is_other = name == "sums" || name == "new";
+            assert!(is_forged || is_other || is_written(), "{key:?}: {value:?}");
         }
         _ = keyspace.iter().rev().take(RECORDS_MAX).count();
         for number in [0u32, 77, 99, u32::MAX] {
@@ -292,7 +295,7 @@ impl Small {
     fn get() -> &'static Self {
         static SMALL: OnceLock<Small> = OnceLock::new();
         SMALL.get_or_init(|| {
-            let image = small_database().expect("a simulated volume does not fail").crash();
+            let image = small_database().expect("a simulated volume does not fail");
             Self::ends(image).expect("it is sound")
         })
     }
@@ -345,7 +348,7 @@ fn large_value() -> Vec<u8> {
     (0..LARGE).map(|at| (at ^ at >> 7) as u8).collect()
 }
 
-/// Keyspaces of all kinds, in leaves, log areas and the log, whose changes are kept.
+/// Keyspaces of all kinds, in leaves, log areas and the log, whose changes are kept. Its process was killed.
 fn small_database() -> crate::Result<Simulated> {
     let volume = Simulated::new(1);
     let builder =
@@ -372,12 +375,31 @@ fn small_database() -> crate::Result<Simulated> {
             db.flush()?;
         }
     }
-    Ok(volume)
+    Ok(volume.crash())
 }
 
 #[cfg(test)]
 mod tests {
+    use super::{Database, Small};
+    use crate::operation::put_insert;
     use std::path::Path;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_forged_record_is_taken() {
+        let small = Small::get();
+        let open = |image| {
+            let builder = Database::builder().memory(4 << 20).background_threads(0);
+            builder.open_on(Arc::new(image)).unwrap()
+        };
+        let plain = open(small.image.crash()).keyspace("plain").unwrap().id();
+        let mut input = vec![0, 1];
+        put_insert(&mut input, plain, b"forged", b"value");
+        let image = small.image.crash();
+        assert!(small.go_on(&image, &input));
+        let value = open(image).keyspace("plain").unwrap().get("forged").unwrap();
+        assert_eq!(value.as_deref(), Some(&b"value"[..]));
+    }
 
     /// What the fuzzer found interesting stays fine.
     #[test]

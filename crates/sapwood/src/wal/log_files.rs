@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::source::FileSource;
 use psync::Volume;
 
-/// The oldest and the newest generation that the manifest knows; (1, 0) if it knows none.
+/// The generations with which reading begins and ends; (1, 0) if there are none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Generations {
     pub low: u64,
