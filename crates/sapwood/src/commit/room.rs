@@ -105,14 +105,31 @@ impl CommitPipeline {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Database;
     use crate::current_state::State;
+    use crate::db::engine::Engine;
     use crate::flow::memory::Need;
     use crate::operation::OperationRef;
     use crate::opq::Opq;
+    use crate::{Database, Keyspace};
     use psync::{Simulated, Volume};
     use std::sync::Arc;
     use std::time::Duration;
+
+    /// Fills the active queue, and returns it.
+    fn fill(engine: &Engine, keyspace: &Keyspace) -> Arc<Opq> {
+        let value = vec![1; engine.shares.queue];
+        let change = OperationRef { keyspace: keyspace.id(), key: b"key", value: Some(&value) };
+        let active = Arc::clone(&engine.state.load().active);
+        active.insert_all([change], engine.state.visible() + 1, &|_| None);
+        active
+    }
+
+    /// Beside the flushing thread another waits for the flush.
+    fn until_it_waits(engine: &Engine) {
+        while engine.flush.waiting_for_test() < 2 {
+            std::thread::yield_now();
+        }
+    }
 
     /// Another has frozen the full queue before a thread that waited for the flush of the one before went on, and there is room.
     #[test]
@@ -124,15 +141,10 @@ mod tests {
         let guard = engine.writer().lock(Need::default()).unwrap();
         keyspace.insert("key", "value").unwrap();
         engine.commits.freeze(engine.commits.log.lock_for_test().as_mut().unwrap()).unwrap();
-        let value = vec![1; engine.shares.queue];
-        let change = OperationRef { keyspace: keyspace.id(), key: b"key", value: Some(&value) };
-        engine.state.load().active.insert_all([change], engine.state.visible() + 1, &|_| None);
+        fill(engine, &keyspace);
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| engine.commits.wait_for_room(100));
-            // The flushing thread, and this one.
-            while engine.flush.waiting_for_test() < 2 {
-                std::thread::yield_now();
-            }
+            until_it_waits(engine);
             engine.state.replace(|state| State {
                 active: Arc::new(Opq::new(&engine.memory.free_list, &[])),
                 ..(**state).clone()
@@ -158,16 +170,10 @@ mod tests {
         let guard = engine.writer().lock(Need::default()).unwrap();
         keyspace.insert("key", "value").unwrap();
         engine.commits.freeze(engine.commits.log.lock_for_test().as_mut().unwrap()).unwrap();
-        let value = vec![1; engine.shares.queue];
-        let change = OperationRef { keyspace: keyspace.id(), key: b"key", value: Some(&value) };
-        let full = Arc::clone(&engine.state.load().active);
-        full.insert_all([change], engine.state.visible() + 1, &|_| None);
+        let full = fill(engine, &keyspace);
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| engine.commits.wait_for_room(100));
-            // The flushing thread, and this one.
-            while engine.flush.waiting_for_test() < 2 {
-                std::thread::yield_now();
-            }
+            until_it_waits(engine);
             drop(guard);
             waits.join().unwrap().unwrap();
             assert!(!Arc::ptr_eq(&engine.state.load().active, &full), "it is frozen, or flushed already");
@@ -180,9 +186,7 @@ mod tests {
         let db = Database::builder().memory(4 << 20).background_threads(0).open_on(volume).unwrap();
         let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
         keyspace.insert("key", "value").unwrap();
-        let value = vec![1; engine.shares.queue];
-        let change = OperationRef { keyspace: keyspace.id(), key: b"key", value: Some(&value) };
-        engine.state.load().active.insert_all([change], engine.state.visible() + 1, &|_| None);
+        fill(engine, &keyspace);
         let generation = || engine.commits.log.lock_for_test().as_ref().unwrap().wal.generation();
         let before = generation();
         engine.health.poison(&Error::Poisoned { cause: "a sync failed".into() });

@@ -42,11 +42,6 @@ impl Entries {
         node::key_of(&self.bytes[self.start(index)..self.start(index + 1)])
     }
 
-    /// Bytes of an entry.
-    pub fn entry_len(&self, index: usize) -> usize {
-        self.start(index + 1) - self.start(index)
-    }
-
     /// Keys and payloads of the first `count` entries.
     pub fn records(&self, count: usize) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> + Clone {
         (0..count).map(|index| {

@@ -148,7 +148,7 @@ impl Packer {
         }
         for index in from.max(1)..self.pending.len() {
             // Most entries are shorter as a whole.
-            if self.may_lengthen(self.pending.entry_len(index)) {
+            if self.may_lengthen(self.pending.node_bytes(index, index + 1)) {
                 let (before, key) = (self.pending.key(index - 1), self.pending.key(index));
                 if self.may_lengthen(key.len()) {
                     self.separator = self.separator.max(separator_len(before, key));
